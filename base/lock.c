@@ -1,0 +1,78 @@
+/* base/lock.c
+ * The held ranks of a thread are a bit mask; `1 << rank` and everything above it must be clear before a lock. */
+#include "base/lock.h"
+
+#include "base/attributes.h"
+#include "base/log.h"
+
+static SUBLET_TLS unsigned held_mask;
+static struct ranked_lock *registered[RANK_COUNT];
+
+static void report_violation(enum lock_rank held_or_above, enum lock_rank wanted)
+{
+	log_say(LOG_SHIM, LOG_ERROR, WHOSE_SUBLET, "lock rank %d wanted while %d or above is held", (int)wanted,
+		(int)held_or_above);
+}
+
+void (*lock_order_violation)(enum lock_rank, enum lock_rank) = report_violation;
+
+void ranked_lock_init(struct ranked_lock *lock, enum lock_rank rank)
+{
+	pthread_mutex_init(&lock->mutex, NULL);
+	lock->rank = rank;
+	registered[rank] = lock;
+}
+
+void ranked_lock_release(struct ranked_lock *lock)
+{
+	if (registered[lock->rank] == lock)
+		registered[lock->rank] = NULL;
+	pthread_mutex_destroy(&lock->mutex);
+}
+
+void ranked_lock(struct ranked_lock *lock)
+{
+	unsigned above = held_mask >> lock->rank;
+
+	if (SUBLET_UNLIKELY(above))
+		lock_order_violation(lock->rank, lock->rank);
+	pthread_mutex_lock(&lock->mutex);
+	held_mask |= 1u << lock->rank;
+}
+
+void ranked_unlock(struct ranked_lock *lock)
+{
+	held_mask &= ~(1u << lock->rank);
+	pthread_mutex_unlock(&lock->mutex);
+}
+
+int ranked_lock_none_held(void)
+{
+	return held_mask == 0;
+}
+
+void ranked_lock_fork_prepare(void)
+{
+	for (int rank = 0; rank < RANK_COUNT; rank++) {
+		if (registered[rank])
+			pthread_mutex_lock(&registered[rank]->mutex);
+	}
+}
+
+void ranked_lock_fork_parent(void)
+{
+	for (int rank = RANK_COUNT - 1; rank >= 0; rank--) {
+		if (registered[rank])
+			pthread_mutex_unlock(&registered[rank]->mutex);
+	}
+}
+
+void ranked_lock_fork_child(void)
+{
+	/* The child's only thread holds them all; making them new is simpler than unlocking and right in either case. */
+	for (int rank = RANK_COUNT - 1; rank >= 0; rank--) {
+		if (registered[rank])
+			pthread_mutex_init(&registered[rank]->mutex, NULL);
+	}
+	held_mask = 0;
+}

@@ -1,0 +1,48 @@
+/* base/lock.h
+ * Mutexes with a rank. A thread takes them in rising rank only; that order is the whole argument against deadlock, so it
+ * is checked at each lock in every build (one word of thread-local state).
+ * Locks register at init, so that the fork handlers can hold all of them over a fork and hand the child clean ones. */
+#ifndef SUBLET_BASE_LOCK_H
+#define SUBLET_BASE_LOCK_H
+
+#include <pthread.h>
+
+/* Rising order. What each protects stands beside the lock itself. */
+enum lock_rank {
+	RANK_START,    /* shim: start and stop of this process's part */
+	RANK_CAPTURE,  /* lifecycle: set of streams being captured */
+	RANK_CONTEXTS, /* lifecycle: known contexts, peers, their event pools */
+	RANK_RECORDS,  /* lifecycle: allocation records */
+	RANK_RECLAIM,  /* lifecycle: pending frees and the extent cache */
+	RANK_ARENA,    /* lifecycle: free address ranges */
+	RANK_NATIVE,   /* lifecycle: native allocations being counted */
+	RANK_COUNT
+};
+
+struct ranked_lock {
+	pthread_mutex_t mutex;
+	enum lock_rank rank;
+};
+
+/* Make @lock usable and known to the fork handlers. At most one lock of a rank is registered; a second init of the same
+ * rank replaces the first (unit tests build a fresh lifecycle each). */
+void ranked_lock_init(struct ranked_lock *lock, enum lock_rank rank);
+void ranked_lock_release(struct ranked_lock *lock);
+
+/* Takes @lock. A thread that already holds this rank or a higher one is a bug of ours: reported through
+ * lock_order_violation, then the lock is taken all the same. */
+void ranked_lock(struct ranked_lock *lock);
+void ranked_unlock(struct ranked_lock *lock);
+
+/* True when the calling thread holds no ranked lock: asserted before waits and driver calls. */
+int ranked_lock_none_held(void);
+
+/* fork: prepare takes every registered lock in rank order, parent gives them back, child makes them new. */
+void ranked_lock_fork_prepare(void);
+void ranked_lock_fork_parent(void);
+void ranked_lock_fork_child(void);
+
+/* Called on a violation; the default logs "sublet bug". Unit tests point it at abort. */
+extern void (*lock_order_violation)(enum lock_rank held_or_above, enum lock_rank wanted);
+
+#endif

@@ -1,0 +1,25 @@
+/* lifecycle/answers.h
+ * What an application hears about managed memory: the same as about memory of cuMemAlloc, in every residency. */
+#ifndef SUBLET_LIFECYCLE_ANSWERS_H
+#define SUBLET_LIFECYCLE_ANSWERS_H
+
+#include "lifecycle/lifecycle.h"
+
+/* cuMemGetAddressRange: base and requested size. False: not a managed address, ask the driver. Either may be NULL. */
+bool answer_address_range(struct lifecycle *lc, CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_size);
+
+/* cuPointerGetAttribute. False: ask the driver. Answered from the record: context, memory type, device pointer, device
+ * ordinal, range start and size. The buffer id is the driver's own at the start of the allocation: one per backing, so
+ * registration caches notice a change of pages. Everything else is the driver's truth about VMM memory. */
+bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attribute attribute, CUdeviceptr address,
+	CUresult *ret_result);
+
+/* cuPointerGetAttributes, after the driver has filled @data: put the record's answers in their places. */
+void answer_pointer_attributes(struct lifecycle *lc, unsigned int count, const CUpointer_attribute *attributes, void **data,
+	CUdeviceptr address);
+
+/* cuMemGetInfo of the current context's device: the driver's free bytes, and those that are freed or kept but not yet
+ * back. Never more than the total. Returns the driver's error unchanged. */
+CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_total);
+
+#endif

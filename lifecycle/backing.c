@@ -1,0 +1,151 @@
+/* lifecycle/backing.c
+ * Order on the way in: create, map, ..., one set-access over all (one call per range: it costs per call). On the way out
+ * the reverse. A handle that was never created is never mapped (SCENARIOS 3). */
+#include "lifecycle/backing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool device_has(const struct driver *driver, int device, CUdevice_attribute attribute)
+{
+	int value = 0;
+
+	/* A query that fails answers no; its error is not kept (SCENARIOS 18). */
+	return driver->DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+static CUresult try_kind(struct backing_kind *kind, const struct driver *driver)
+{
+	CUmemGenericAllocationHandle handle;
+	size_t granularity = 0;
+	CUresult result;
+
+	result = driver->MemGetAllocationGranularity(&granularity, &kind->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (granularity == 0 || (granularity & (granularity - 1)))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	kind->granularity_bytes = granularity;
+	result = driver->MemCreate(&handle, granularity, &kind->prop, 0);
+	if (result == CUDA_SUCCESS)
+		driver->MemRelease(handle);
+	/* A full device says nothing about the kind. */
+	return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+enum sublet_err backing_probe(struct backing_kind *kind, const struct driver *driver, int device, struct errinfo *reterr)
+{
+	bool export_fd, rdma;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+	memset(kind, 0, sizeof(*kind));
+	if (!device_has(driver, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		return errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, (int)result, "device %d has no virtual memory management",
+			device);
+	kind->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	kind->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	kind->prop.location.id = device;
+	export_fd = device_has(driver, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+	rdma = device_has(driver, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	/* Best first: both, no RDMA, neither. */
+	for (int step = 0; step < 3; step++) {
+		kind->exportable = export_fd && step < 2;
+		kind->prop.requestedHandleTypes =
+			kind->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+		kind->prop.allocFlags.gpuDirectRDMACapable = rdma && step < 1;
+		result = try_kind(kind, driver);
+		if (result == CUDA_SUCCESS)
+			return SUBLET_OK;
+	}
+	return errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, (int)result, "device %d refused a %s extent (driver error %d)", device,
+		"2 MiB", (int)result);
+}
+
+uint64_t backing_bytes(const struct backing *backing)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < backing->count; i++)
+		bytes += backing->extents[i].bytes;
+	return bytes;
+}
+
+void backing_clear(struct backing *backing)
+{
+	if (backing->extents != &backing->single)
+		free(backing->extents);
+	memset(backing, 0, sizeof(*backing));
+}
+
+CUresult backing_unmap(struct backing *backing, const struct driver *driver, uint64_t address)
+{
+	CUresult first = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < backing->count; i++) {
+		CUresult result = driver->MemUnmap(address, backing->extents[i].bytes);
+
+		if (result != CUDA_SUCCESS && first == CUDA_SUCCESS)
+			first = result;
+		address += backing->extents[i].bytes;
+	}
+	return first;
+}
+
+static CUresult create_extent(const struct driver *driver, const struct backing_kind *kind, const struct extent_source *source,
+	struct extent *extent)
+{
+	if (source && source->take(source->arg, extent->bytes, &extent->handle))
+		return CUDA_SUCCESS;
+	return driver->MemCreate(&extent->handle, extent->bytes, &kind->prop, 0);
+}
+
+enum sublet_err backing_create(struct backing *backing, const struct driver *driver, const struct backing_kind *kind,
+	const struct extent_source *source, uint64_t address, uint64_t span_bytes, const CUmemAccessDesc *access,
+	size_t access_count, struct errinfo *reterr)
+{
+	uint32_t count = (uint32_t)((span_bytes + EXTENT_MAX_BYTES - 1) / EXTENT_MAX_BYTES);
+	uint32_t created = 0, mapped = 0;
+	uint64_t offset = 0;
+	const char *step = "cuMemCreate";
+	CUresult result = CUDA_SUCCESS;
+
+	memset(backing, 0, sizeof(*backing));
+	backing->extents = count == 1 ? &backing->single : calloc(count, sizeof(*backing->extents));
+	if (!backing->extents)
+		return errinfo_set(reterr, SUBLET_ERR_NOMEM, CUDA_ERROR_OUT_OF_MEMORY, "no host memory for %u extents", count);
+	for (uint32_t i = 0; i < count; i++) {
+		struct extent *extent = &backing->extents[i];
+
+		extent->bytes = span_bytes - offset < EXTENT_MAX_BYTES ? span_bytes - offset : EXTENT_MAX_BYTES;
+		result = create_extent(driver, kind, source, extent);
+		if (result != CUDA_SUCCESS)
+			goto undo;
+		created++;
+		result = driver->MemMap(address + offset, extent->bytes, 0, extent->handle, 0);
+		if (result != CUDA_SUCCESS) {
+			step = "cuMemMap";
+			goto undo;
+		}
+		mapped++;
+		offset += extent->bytes;
+	}
+	result = driver->MemSetAccess(address, span_bytes, access, access_count);
+	if (result != CUDA_SUCCESS) {
+		step = "cuMemSetAccess";
+		goto undo;
+	}
+	backing->count = count;
+	return SUBLET_OK;
+
+undo:
+	offset = 0;
+	for (uint32_t i = 0; i < created; i++) {
+		if (i < mapped)
+			driver->MemUnmap(address + offset, backing->extents[i].bytes);
+		driver->MemRelease(backing->extents[i].handle);
+		offset += backing->extents[i].bytes;
+	}
+	backing_clear(backing);
+	return errinfo_set(reterr, result == CUDA_ERROR_OUT_OF_MEMORY ? SUBLET_ERR_NOMEM : SUBLET_ERR_DRIVER, (int)result,
+		"%s refused %llu MiB (driver error %d)", step, (unsigned long long)(span_bytes >> 20), (int)result);
+}

@@ -1,0 +1,183 @@
+/* lifecycle/captures.c
+ * A handful of captures at most: a list is enough. */
+#include "lifecycle/captures.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+void captures_init(struct captures *captures, const struct driver *driver)
+{
+	memset(captures, 0, sizeof(*captures));
+	captures->driver = driver;
+	ranked_lock_init(&captures->lock, RANK_CAPTURE);
+}
+
+void captures_release(struct captures *captures)
+{
+	free(captures->list);
+	captures->list = NULL;
+	captures->count = captures->capacity = 0;
+	ranked_lock_release(&captures->lock);
+}
+
+static void publish(struct captures *captures)
+{
+	__atomic_store_n(&captures->active, (unsigned)captures->count + captures->overflow, __ATOMIC_RELEASE);
+}
+
+void captures_forget(struct captures *captures)
+{
+	captures->count = 0;
+	captures->overflow = false;
+	publish(captures);
+}
+
+bool captures_any(const struct captures *captures)
+{
+	return __atomic_load_n(&captures->active, __ATOMIC_ACQUIRE) != 0;
+}
+
+bool captures_exclude(struct captures *captures)
+{
+	if (captures_any(captures))
+		return false;
+	ranked_lock(&captures->lock);
+	if (captures->active == 0)
+		return true;
+	ranked_unlock(&captures->lock);
+	return false;
+}
+
+void captures_admit(struct captures *captures)
+{
+	ranked_unlock(&captures->lock);
+}
+
+static struct capture make_key(CUstream stream, bool per_thread)
+{
+	struct capture key = {.stream = stream};
+
+	if ((stream == NULL && per_thread) || stream == CU_STREAM_PER_THREAD) {
+		key.stream = CU_STREAM_PER_THREAD;
+		key.thread = (int)syscall(SYS_gettid);
+	}
+	return key;
+}
+
+void captures_begin_lock(struct captures *captures)
+{
+	ranked_lock(&captures->lock);
+}
+
+static size_t find(const struct captures *captures, const struct capture *key)
+{
+	size_t i;
+
+	for (i = 0; i < captures->count; i++) {
+		if (captures->list[i].stream == key->stream && captures->list[i].thread == key->thread)
+			break;
+	}
+	return i;
+}
+
+void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread)
+{
+	struct capture key = make_key(stream, per_thread);
+
+	if (result == CUDA_SUCCESS && find(captures, &key) == captures->count) {
+		if (captures->count == captures->capacity) {
+			size_t capacity = captures->capacity ? captures->capacity * 2 : 8;
+			struct capture *grown = realloc(captures->list, capacity * sizeof(*grown));
+
+			if (grown) {
+				captures->list = grown;
+				captures->capacity = capacity;
+			}
+		}
+		if (captures->count < captures->capacity) {
+			captures->driver->CtxGetCurrent(&key.context);
+			captures->list[captures->count++] = key;
+		} else {
+			captures->overflow = true;
+			log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_NONE,
+				"no memory to note a stream capture: new allocations stay native in this process");
+		}
+	}
+	publish(captures);
+	ranked_unlock(&captures->lock);
+}
+
+static void drop(struct captures *captures, size_t index)
+{
+	captures->list[index] = captures->list[--captures->count];
+}
+
+/* Publish and unlock; true when the last capture has just gone. */
+static bool finish(struct captures *captures, bool dropped)
+{
+	bool last;
+
+	publish(captures);
+	last = dropped && captures->active == 0;
+	ranked_unlock(&captures->lock);
+	return last;
+}
+
+bool captures_end(struct captures *captures, CUresult result, CUstream stream, bool per_thread)
+{
+	struct capture key = make_key(stream, per_thread);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	bool dropped = false;
+	size_t index;
+
+	if (result != CUDA_SUCCESS && captures->driver->StreamIsCapturing(key.stream, &status) == CUDA_SUCCESS &&
+		status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return false;
+	ranked_lock(&captures->lock);
+	index = find(captures, &key);
+	if (index < captures->count) {
+		drop(captures, index);
+		dropped = true;
+	}
+	return finish(captures, dropped);
+}
+
+bool captures_stream_gone(struct captures *captures, CUstream stream)
+{
+	bool dropped = false;
+
+	if (!captures_any(captures))
+		return false;
+	ranked_lock(&captures->lock);
+	for (size_t i = 0; i < captures->count;) {
+		if (captures->list[i].stream == stream && captures->list[i].thread == 0) {
+			drop(captures, i);
+			dropped = true;
+		} else {
+			i++;
+		}
+	}
+	return finish(captures, dropped);
+}
+
+bool captures_context_gone(struct captures *captures, CUcontext context)
+{
+	bool dropped = false;
+
+	if (!captures_any(captures))
+		return false;
+	ranked_lock(&captures->lock);
+	for (size_t i = 0; i < captures->count;) {
+		if (captures->list[i].context == context) {
+			drop(captures, i);
+			dropped = true;
+		} else {
+			i++;
+		}
+	}
+	return finish(captures, dropped);
+}

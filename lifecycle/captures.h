@@ -1,0 +1,58 @@
+/* lifecycle/captures.h
+ * Which streams are being captured in this process. While there is one, cuMemAlloc goes to the driver (whose answer there
+ * is part of its meaning) and nothing context-wide may be called.
+ *
+ * cuCtxRecordEvent during a capture fails and invalidates it (FACTS.md), whatever the thread's mode. So the begin of a
+ * capture and our context-wide calls exclude each other: both run under RANK_CAPTURE, the one lock of this library that
+ * is held across driver calls. Those calls return at once (0.2 us measured for cuCtxRecordEvent) and take no lock of ours. */
+#ifndef SUBLET_LIFECYCLE_CAPTURES_H
+#define SUBLET_LIFECYCLE_CAPTURES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/lock.h"
+#include "lifecycle/driver.h"
+
+struct capture {
+	CUstream stream; /* CU_STREAM_PER_THREAD for the per-thread default stream */
+	int thread;      /* its thread id, else 0 */
+	CUcontext context;
+};
+
+struct captures {
+	struct ranked_lock lock; /* RANK_CAPTURE */
+	const struct driver *driver;
+	struct capture *list; /* under lock */
+	size_t count, capacity;
+	bool overflow;   /* a capture could not be noted: treated as capturing for ever. Under lock */
+	unsigned active; /* atomic copy of count (plus overflow), read without the lock */
+};
+
+void captures_init(struct captures *captures, const struct driver *driver);
+void captures_release(struct captures *captures);
+/* In a forked child: CUDA is gone, so are the captures. */
+void captures_forget(struct captures *captures);
+
+/* Cheap, any thread. A capture that begins right after may be missed: use captures_exclude where that matters. */
+bool captures_any(const struct captures *captures);
+
+/* Hold off the begin of captures. Returns false, holding nothing, when one is under way. After true the caller makes its
+ * context-wide calls and then calls captures_admit. */
+bool captures_exclude(struct captures *captures);
+void captures_admit(struct captures *captures);
+
+/* Around the driver's begin call: lock, call, note on success. @per_thread: the _ptsz twin, whose stream 0 is the
+ * thread's own. */
+void captures_begin_lock(struct captures *captures);
+void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread);
+
+/* After the driver's end call: asks the driver whether @stream still captures, since an end that fails may have ended it
+ * or not. Returns true when this was the last capture. */
+bool captures_end(struct captures *captures, CUresult result, CUstream stream, bool per_thread);
+
+/* @stream or every stream of @context is gone. Return as captures_end. */
+bool captures_stream_gone(struct captures *captures, CUstream stream);
+bool captures_context_gone(struct captures *captures, CUcontext context);
+
+#endif

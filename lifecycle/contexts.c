@@ -1,0 +1,338 @@
+/* lifecycle/contexts.c
+ * A process has one or two contexts per device; lists are scanned. */
+#include "lifecycle/contexts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void contexts_init(struct contexts *contexts, const struct driver *driver)
+{
+	memset(contexts, 0, sizeof(*contexts));
+	contexts->driver = driver;
+	contexts->next_id = 1;
+	ranked_lock_init(&contexts->lock, RANK_CONTEXTS);
+}
+
+void contexts_release(struct contexts *contexts, bool call_driver)
+{
+	for (size_t i = 0; call_driver && i < contexts->count; i++) {
+		while (contexts->list[i].spare_count)
+			contexts->driver->EventDestroy(contexts->list[i].spare[--contexts->list[i].spare_count]);
+	}
+	free(contexts->list);
+	free(contexts->peers);
+	contexts->list = NULL;
+	contexts->peers = NULL;
+	contexts->count = contexts->capacity = 0;
+	contexts->peer_count = contexts->peer_capacity = 0;
+	ranked_lock_release(&contexts->lock);
+}
+
+void contexts_forget(struct contexts *contexts)
+{
+	contexts->count = 0;
+	contexts->peer_count = 0;
+}
+
+/* Room for one more element; false when memory ran out. */
+static bool grow(void **list, size_t count, size_t *capacity, size_t element_bytes)
+{
+	size_t wanted = *capacity ? *capacity * 2 : 8;
+	void *grown;
+
+	if (count < *capacity)
+		return true;
+	grown = realloc(*list, wanted * element_bytes);
+	if (!grown)
+		return false;
+	*list = grown;
+	*capacity = wanted;
+	return true;
+}
+
+static struct context *find_handle(struct contexts *contexts, CUcontext handle)
+{
+	for (size_t i = 0; i < contexts->count; i++) {
+		if (contexts->list[i].handle == handle)
+			return &contexts->list[i];
+	}
+	return NULL;
+}
+
+static struct context *find_id(struct contexts *contexts, uint64_t id)
+{
+	for (size_t i = 0; i < contexts->count; i++) {
+		if (contexts->list[i].id == id)
+			return &contexts->list[i];
+	}
+	return NULL;
+}
+
+bool contexts_note(struct contexts *contexts, CUcontext handle, int device)
+{
+	bool noted = true;
+
+	ranked_lock(&contexts->lock);
+	if (!find_handle(contexts, handle)) {
+		noted = grow((void **)&contexts->list, contexts->count, &contexts->capacity, sizeof(*contexts->list));
+		if (noted) {
+			contexts->list[contexts->count++] =
+				(struct context){.handle = handle, .device = device, .id = contexts->next_id++};
+		}
+	}
+	ranked_unlock(&contexts->lock);
+	return noted;
+}
+
+void contexts_primary(struct contexts *contexts, CUcontext handle)
+{
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_handle(contexts, handle);
+	if (context)
+		context->primary = true;
+	ranked_unlock(&contexts->lock);
+}
+
+CUcontext contexts_primary_of(struct contexts *contexts, int device)
+{
+	CUcontext handle = NULL;
+
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->count; i++) {
+		if (contexts->list[i].primary && contexts->list[i].device == device)
+			handle = contexts->list[i].handle;
+	}
+	ranked_unlock(&contexts->lock);
+	return handle;
+}
+
+void contexts_dying(struct contexts *contexts, CUcontext handle, bool dying)
+{
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_handle(contexts, handle);
+	if (context)
+		context->dying = dying;
+	ranked_unlock(&contexts->lock);
+}
+
+void contexts_drop(struct contexts *contexts, CUcontext handle)
+{
+	struct context *context;
+	bool peers_changed = false;
+
+	ranked_lock(&contexts->lock);
+	context = find_handle(contexts, handle);
+	if (context)
+		*context = contexts->list[--contexts->count];
+	for (size_t i = 0; i < contexts->peer_count;) {
+		if (contexts->peers[i].from_context == handle || contexts->peers[i].to_context == handle) {
+			contexts->peers[i] = contexts->peers[--contexts->peer_count];
+			peers_changed = true;
+		} else {
+			i++;
+		}
+	}
+	if (peers_changed)
+		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
+	ranked_unlock(&contexts->lock);
+}
+
+bool contexts_known(struct contexts *contexts, uint64_t id)
+{
+	bool known;
+
+	ranked_lock(&contexts->lock);
+	known = find_id(contexts, id) != NULL;
+	ranked_unlock(&contexts->lock);
+	return known;
+}
+
+/* An event belongs to the context that is current when it is made. */
+static CUresult make_event(const struct driver *driver, CUcontext context, CUevent *ret_event)
+{
+	CUcontext popped;
+	CUresult result = driver->CtxPushCurrent(context);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = driver->EventCreate(ret_event, CU_EVENT_DISABLE_TIMING);
+	driver->CtxPopCurrent(&popped);
+	return result;
+}
+
+static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark)
+{
+	struct context *context = find_id(contexts, mark->context_id);
+
+	if (!mark->event || !context || context->dying)
+		; /* the context takes its events along */
+	else if (context->spare_count < CONTEXT_EVENTS_KEPT)
+		context->spare[context->spare_count++] = mark->event;
+	else
+		contexts->driver->EventDestroy(mark->event);
+	mark->event = NULL;
+}
+
+CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count)
+{
+	CUresult result = CUDA_SUCCESS;
+	size_t count = 0;
+
+	if (!contexts->driver->CtxRecordEvent)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	ranked_lock(&contexts->lock);
+	if (contexts->count > capacity)
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	for (size_t i = 0; result == CUDA_SUCCESS && i < contexts->count; i++) {
+		struct context *context = &contexts->list[i];
+		CUevent event = NULL;
+
+		if (context->dying) {
+			marks[count++] = (struct context_mark){.context_id = context->id};
+			continue;
+		}
+		if (context->spare_count)
+			event = context->spare[--context->spare_count];
+		else
+			result = make_event(contexts->driver, context->handle, &event);
+		if (result != CUDA_SUCCESS)
+			break;
+		marks[count++] = (struct context_mark){.event = event, .context_id = context->id};
+		result = contexts->driver->CtxRecordEvent(context->handle, event);
+	}
+	if (result == CUDA_SUCCESS) {
+		*ret_count = count;
+	} else {
+		while (count)
+			keep_or_destroy(contexts, &marks[--count]);
+	}
+	ranked_unlock(&contexts->lock);
+	return result;
+}
+
+CUresult context_mark_query(struct contexts *contexts, const struct context_mark *mark)
+{
+	CUresult result;
+	struct context *context;
+
+	/* Under the lock, so that the context (and with it the event) cannot be dropped in between. A query returns at once. */
+	ranked_lock(&contexts->lock);
+	context = find_id(contexts, mark->context_id);
+	if (!context)
+		result = CUDA_SUCCESS;
+	else if (context->dying)
+		result = CUDA_ERROR_NOT_READY;
+	else if (!mark->event)
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	else
+		result = contexts->driver->EventQuery(mark->event);
+	ranked_unlock(&contexts->lock);
+	return result;
+}
+
+void context_mark_give_back(struct contexts *contexts, struct context_mark *mark)
+{
+	ranked_lock(&contexts->lock);
+	if (mark->event)
+		keep_or_destroy(contexts, mark);
+	ranked_unlock(&contexts->lock);
+}
+
+CUresult contexts_synchronize(struct contexts *contexts)
+{
+	CUresult first = CUDA_SUCCESS;
+
+	/* One context per round, chosen by id under the lock, waited for without it. */
+	for (uint64_t after = 0;;) {
+		CUcontext handle = NULL, popped;
+		uint64_t next = UINT64_MAX;
+		CUresult result;
+
+		ranked_lock(&contexts->lock);
+		for (size_t i = 0; i < contexts->count; i++) {
+			if (!contexts->list[i].dying && contexts->list[i].id > after && contexts->list[i].id < next) {
+				next = contexts->list[i].id;
+				handle = contexts->list[i].handle;
+			}
+		}
+		ranked_unlock(&contexts->lock);
+		if (!handle)
+			return first;
+		after = next;
+		result = contexts->driver->CtxPushCurrent(handle);
+		if (result == CUDA_SUCCESS) {
+			result = contexts->driver->CtxSynchronize();
+			contexts->driver->CtxPopCurrent(&popped);
+		}
+		if (result != CUDA_SUCCESS && first == CUDA_SUCCESS)
+			first = result;
+	}
+}
+
+bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUcontext to_context, int from, int to)
+{
+	bool noted;
+
+	ranked_lock(&contexts->lock);
+	noted = grow((void **)&contexts->peers, contexts->peer_count, &contexts->peer_capacity, sizeof(*contexts->peers));
+	if (noted) {
+		contexts->peers[contexts->peer_count++] = (struct peer){from_context, to_context, from, to};
+		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
+	}
+	ranked_unlock(&contexts->lock);
+	return noted;
+}
+
+void contexts_peer_disable(struct contexts *contexts, CUcontext from_context, CUcontext to_context)
+{
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->peer_count; i++) {
+		if (contexts->peers[i].from_context == from_context && contexts->peers[i].to_context == to_context) {
+			contexts->peers[i] = contexts->peers[--contexts->peer_count];
+			__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
+			break;
+		}
+	}
+	ranked_unlock(&contexts->lock);
+}
+
+int contexts_device_of(struct contexts *contexts, CUcontext handle)
+{
+	struct context *context;
+	int device;
+
+	ranked_lock(&contexts->lock);
+	context = find_handle(contexts, handle);
+	device = context ? context->device : -1;
+	ranked_unlock(&contexts->lock);
+	return device;
+}
+
+size_t contexts_access_list(struct contexts *contexts, int device, CUmemAccessDesc *access, size_t capacity,
+	uint64_t *ret_generation)
+{
+	uint64_t seen = 1ull << device;
+	size_t count = 0;
+
+	access[count++] = (CUmemAccessDesc){
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->peer_count && count < capacity; i++) {
+		int from = contexts->peers[i].from;
+
+		if (contexts->peers[i].to != device || (seen & (1ull << from)))
+			continue;
+		seen |= 1ull << from;
+		access[count] = access[0];
+		access[count++].location.id = from;
+	}
+	*ret_generation = __atomic_load_n(&contexts->peer_generation, __ATOMIC_ACQUIRE);
+	ranked_unlock(&contexts->lock);
+	return count;
+}

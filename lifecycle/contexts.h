@@ -1,0 +1,94 @@
+/* lifecycle/contexts.h
+ * The contexts of this process as far as seen (creation, retain, or current at an allocation), and which device may
+ * access which other's memory. Each context has a small stock of events, so that a free can leave a mark in it. */
+#ifndef SUBLET_LIFECYCLE_CONTEXTS_H
+#define SUBLET_LIFECYCLE_CONTEXTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/lock.h"
+#include "lifecycle/driver.h"
+#include "lifecycle/stats.h"
+
+#define CONTEXT_EVENTS_KEPT 32 /* per context; more are made and destroyed as needed */
+
+struct context {
+	CUcontext handle;
+	int device;
+	uint64_t id; /* never reused, unlike the handle */
+	bool primary;
+	bool dying;  /* its destroy or reset call is under way: no driver call may name it */
+	CUevent spare[CONTEXT_EVENTS_KEPT];
+	unsigned spare_count;
+};
+
+/* `from`'s kernels may access memory of device `to`; one per pair of contexts. */
+struct peer {
+	CUcontext from_context, to_context;
+	int from, to;
+};
+
+struct contexts {
+	struct ranked_lock lock; /* RANK_CONTEXTS */
+	const struct driver *driver;
+	struct context *list; /* under lock */
+	size_t count, capacity;
+	struct peer *peers; /* under lock */
+	size_t peer_count, peer_capacity;
+	uint64_t next_id;
+	uint64_t peer_generation; /* atomic; rises with every change of `peers` */
+};
+
+/* An event recorded in one context. */
+struct context_mark {
+	CUevent event; /* NULL: the context was dying when the mark was taken */
+	uint64_t context_id;
+};
+
+void contexts_init(struct contexts *contexts, const struct driver *driver);
+/* Destroys spare events when @call_driver. */
+void contexts_release(struct contexts *contexts, bool call_driver);
+/* In a forked child. */
+void contexts_forget(struct contexts *contexts);
+
+/* Note @handle on @device; known ones are left alone. False when memory ran out. No driver call. */
+bool contexts_note(struct contexts *contexts, CUcontext handle, int device);
+/* @handle is its device's primary context; which one that is (NULL when not seen). */
+void contexts_primary(struct contexts *contexts, CUcontext handle);
+CUcontext contexts_primary_of(struct contexts *contexts, int device);
+/* Before (true) the driver is asked to destroy or reset @handle, and after it refused (false). In between, other threads
+ * must not name the context to the driver, and what waits for its work goes on waiting. */
+void contexts_dying(struct contexts *contexts, CUcontext handle, bool dying);
+/* @handle was destroyed or reset: its work has ended, its events are gone with it. */
+void contexts_drop(struct contexts *contexts, CUcontext handle);
+bool contexts_known(struct contexts *contexts, uint64_t id);
+
+/* Record one event per known context (cuCtxRecordEvent: all work submitted to it so far). The caller has excluded
+ * captures (captures_exclude). Writes up to @capacity marks, *ret_count of them. Returns
+ *   CUDA_SUCCESS              marks cover everything
+ *   CUDA_ERROR_NOT_SUPPORTED  the driver has no such call, or more contexts than @capacity: synchronise instead
+ *   anything else             the driver's refusal, marks taken so far are given back
+ * Holds RANK_CONTEXTS across driver calls that return at once (event create, record). */
+CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count);
+/* CUDA_SUCCESS passed, CUDA_ERROR_NOT_READY not yet, CUDA_ERROR_NOT_SUPPORTED: mark again (the context was dying and
+ * lived), else the context's error. A context that is gone has passed. */
+CUresult context_mark_query(struct contexts *contexts, const struct context_mark *mark);
+/* Take the event back into its context's stock, or destroy it. */
+void context_mark_give_back(struct contexts *contexts, struct context_mark *mark);
+
+/* Wait for all work of every known context (cuCtxSynchronize). Never while anything captures. First error wins. */
+CUresult contexts_synchronize(struct contexts *contexts);
+
+/* Peer access as cuCtxEnablePeerAccess and -Disable leave it. False when memory ran out. */
+bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUcontext to_context, int from, int to);
+void contexts_peer_disable(struct contexts *contexts, CUcontext from_context, CUcontext to_context);
+/* Device of a known context, -1 otherwise. */
+int contexts_device_of(struct contexts *contexts, CUcontext handle);
+/* Fill @access with the device's own right and every enabled peer's; at most @capacity. Returns how many;
+ * *ret_generation is the state they were read in. */
+size_t contexts_access_list(struct contexts *contexts, int device, CUmemAccessDesc *access, size_t capacity,
+	uint64_t *ret_generation);
+
+#endif

@@ -1,0 +1,163 @@
+/* lifecycle/lifecycle.c
+ * Puts the parts together; decides nothing about single allocations. */
+#include "lifecycle/lifecycle.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "base/log.h"
+
+struct lifecycle_config lifecycle_config_default(void)
+{
+	return (struct lifecycle_config){
+		.min_size_bytes = 1ull << 20,
+		.arena_bytes = 16ull << 40,
+		.cache_bytes = 64ull << 20,
+		.free_wait_ns = 10ull * 1000000000ull,
+	};
+}
+
+enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver, const struct lifecycle_config *config,
+	struct stats_page *stats, struct errinfo *reterr)
+{
+	int count = 0;
+	CUresult result = driver->DeviceGetCount(&count);
+
+	if (result != CUDA_SUCCESS)
+		return errinfo_set(reterr, SUBLET_ERR_DRIVER, (int)result, "cuDeviceGetCount failed (driver error %d)", (int)result);
+	memset(lc, 0, sizeof(*lc));
+	lc->driver = *driver;
+	lc->config = *config;
+	lc->stats = stats;
+	lc->device_count = count < STATS_DEVICES ? count : STATS_DEVICES;
+	stats->device_count = (uint32_t)lc->device_count;
+	captures_init(&lc->captures, &lc->driver);
+	contexts_init(&lc->contexts, &lc->driver);
+	records_init(&lc->records, &lc->granules);
+	reclaim_init(&lc->reclaim);
+	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
+	native_init(&lc->native, &lc->granules, stats, lc->device_count);
+	return SUBLET_OK;
+}
+
+void lifecycle_release(struct lifecycle *lc)
+{
+	struct allocation *allocation;
+
+	reclaim_wait(lc, UINT64_MAX / 4);
+	while ((allocation = records_detach_of_context(&lc->records, NULL)))
+		reclaim_free_idle(lc, allocation);
+	lc->config.cache_bytes = 0;
+	reclaim_make_room(lc, -1, 0);
+	reclaim_release(&lc->reclaim);
+	for (int d = 0; d < lc->device_count; d++)
+		arena_release(&lc->devices[d].arena, &lc->driver);
+	native_release(&lc->native);
+	ranked_lock_release(&lc->arena_lock);
+	records_release(&lc->records);
+	contexts_release(&lc->contexts, true);
+	captures_release(&lc->captures);
+	granules_release(&lc->granules);
+}
+
+void lifecycle_stop(struct lifecycle *lc)
+{
+	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
+}
+
+void lifecycle_forget(struct lifecycle *lc)
+{
+	captures_forget(&lc->captures);
+	contexts_forget(&lc->contexts);
+	reclaim_forget(&lc->reclaim);
+}
+
+static bool prepare_device(struct lifecycle *lc, int device)
+{
+	struct device_state *state = &lc->devices[device];
+	struct driver_scope scope;
+	struct errinfo error;
+	enum sublet_err err = SUBLET_OK;
+	size_t total = 0;
+	uint64_t least;
+
+	driver_enter(&lc->driver, &scope);
+	if (lc->driver.DeviceTotalMem(&total, device) != CUDA_SUCCESS || total == 0)
+		err = errinfo_set(&error, SUBLET_ERR_DRIVER, 0, "device %d does not tell its memory size", device);
+	if (!err)
+		err = backing_probe(&state->kind, &lc->driver, device, &error);
+	/* Four times the device: enough addresses for everything it can hold while freed ranges wait to be merged. */
+	least = (4 * (uint64_t)total + GRANULE_BYTES - 1) & ~(GRANULE_BYTES - 1);
+	if (!err)
+		err = arena_init(&state->arena, &lc->driver, &lc->arena_lock, lc->config.arena_bytes,
+			least < lc->config.arena_bytes ? least : lc->config.arena_bytes, &error);
+	driver_leave(&lc->driver, &scope);
+	if (err) {
+		log_say(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER, "%s; memory of device %d stays native", error.text, device);
+		return false;
+	}
+	state->total_bytes = total;
+	log_say(LOG_MEMORY, LOG_DEBUG, WHOSE_NONE, "device %d: %llu GiB of addresses from 0x%llx, granularity %llu KiB%s%s", device,
+		(unsigned long long)(state->arena.size_bytes >> 30), (unsigned long long)state->arena.base,
+		(unsigned long long)(state->kind.granularity_bytes >> 10), state->kind.exportable ? ", exportable" : "",
+		state->kind.prop.allocFlags.gpuDirectRDMACapable ? ", rdma" : "");
+	return true;
+}
+
+bool lifecycle_device(struct lifecycle *lc, int device)
+{
+	struct device_state *state;
+	int readiness;
+
+	if (device < 0 || device >= lc->device_count)
+		return false;
+	state = &lc->devices[device];
+	readiness = __atomic_load_n(&state->readiness, __ATOMIC_ACQUIRE);
+	if (readiness == DEVICE_READY)
+		return true;
+	if (readiness == DEVICE_UNTRIED &&
+		__atomic_compare_exchange_n(&state->readiness, &readiness, DEVICE_PREPARING, false, __ATOMIC_ACQ_REL,
+			__ATOMIC_ACQUIRE)) {
+		readiness = prepare_device(lc, device) ? DEVICE_READY : DEVICE_UNUSABLE;
+		__atomic_store_n(&state->readiness, readiness, __ATOMIC_RELEASE);
+		return readiness == DEVICE_READY;
+	}
+	/* The preparing thread makes a handful of calls that return at once and takes no lock of ours. */
+	while ((readiness = __atomic_load_n(&state->readiness, __ATOMIC_ACQUIRE)) == DEVICE_PREPARING)
+		sched_yield();
+	return readiness == DEVICE_READY;
+}
+
+void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
+{
+	if (context && device >= 0 && device < lc->device_count)
+		contexts_note(&lc->contexts, context, device);
+}
+
+void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context)
+{
+	contexts_dying(&lc->contexts, context, true);
+}
+
+void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+{
+	struct allocation *allocation;
+	struct driver_scope scope;
+
+	if (!gone) {
+		contexts_dying(&lc->contexts, context, false);
+		return;
+	}
+	contexts_drop(&lc->contexts, context);
+	driver_enter(&lc->driver, &scope);
+	while ((allocation = records_detach_of_context(&lc->records, context))) {
+		struct stats_device *stats = &lc->stats->device[allocation->device];
+
+		stats_sub(&stats->managed, allocation->span_bytes);
+		__atomic_fetch_sub(&stats->requested_bytes, allocation->size_bytes, __ATOMIC_RELAXED);
+		reclaim_free_idle(lc, allocation);
+	}
+	driver_leave(&lc->driver, &scope);
+	if (captures_context_gone(&lc->captures, context))
+		reclaim_kick(&lc->reclaim);
+}

@@ -1,0 +1,88 @@
+/* lifecycle/lifecycle.h
+ * Everything Sublet knows in one process: the door to the driver, the devices with their addresses, the records, the
+ * native memory it only counts. One instance in the preloaded library, as many as they like in unit tests.
+ *
+ * Flow of a call: shim/ entry point -> memory.h or answers.h (decision, record) -> backing.h, reclaim.h -> driver.h. */
+#ifndef SUBLET_LIFECYCLE_LIFECYCLE_H
+#define SUBLET_LIFECYCLE_LIFECYCLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lifecycle/arena.h"
+#include "lifecycle/backing.h"
+#include "lifecycle/captures.h"
+#include "lifecycle/contexts.h"
+#include "lifecycle/driver.h"
+#include "lifecycle/granules.h"
+#include "lifecycle/native.h"
+#include "lifecycle/reclaim.h"
+#include "lifecycle/records.h"
+#include "lifecycle/stats.h"
+
+struct lifecycle_config {
+	uint64_t min_size_bytes;  /* smaller requests stay native */
+	uint64_t arena_bytes;     /* addresses to reserve per device; halved until the driver has room */
+	uint64_t cache_bytes;     /* freed extents kept per device; 0: none */
+	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
+	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
+};
+
+/* min_size 1 MiB (DESIGN.md 5), arena 16 TiB (eight of them fit into 47 bits of address), cache 64 MiB, wait 10 s. */
+struct lifecycle_config lifecycle_config_default(void);
+
+enum device_readiness {
+	DEVICE_UNTRIED,
+	DEVICE_PREPARING, /* one thread probes it, others wait for the outcome */
+	DEVICE_READY,
+	DEVICE_UNUSABLE, /* its allocations stay native; said once */
+};
+
+struct device_state {
+	int readiness; /* enum device_readiness, atomic */
+	struct backing_kind kind;
+	struct arena arena;
+	uint64_t total_bytes;
+};
+
+struct lifecycle {
+	struct driver driver;
+	struct lifecycle_config config;
+	struct stats_page *stats;
+	int device_count;
+	struct device_state devices[STATS_DEVICES];
+	struct ranked_lock arena_lock;
+	struct granules granules;
+	struct captures captures;
+	struct contexts contexts;
+	struct records records;
+	struct reclaim reclaim;
+	struct native native;
+};
+
+/* @driver is copied, @stats borrowed. UNSUPPORTED: nothing here can work, with the reason. Calls the driver (device count,
+ * nothing that makes a context). */
+enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver, const struct lifecycle_config *config,
+	struct stats_page *stats, struct errinfo *reterr);
+
+/* Unit tests: give everything back. Live allocations are unmapped and released. Not for a process that ends (its driver
+ * may be gone): see lifecycle_stop. */
+void lifecycle_release(struct lifecycle *lc);
+
+/* At process end: the helper thread makes no further driver call once this returns, or 200 ms have passed. */
+void lifecycle_stop(struct lifecycle *lc);
+
+/* In a forked child: CUDA does not survive a fork, so everything is forgotten, without a driver call. */
+void lifecycle_forget(struct lifecycle *lc);
+
+/* Make @device ready on first use. False: its allocations stay native. Calls the driver, holds no lock. */
+bool lifecycle_device(struct lifecycle *lc, int device);
+
+/* A context was made or taken: note it. */
+void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device);
+/* Around the driver's destroy or reset of @context: begin, the driver's call, end. On success its allocations end with
+ * it, as the driver's own would. @gone: the context does not exist (or is empty) any more. */
+void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context);
+void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone);
+
+#endif

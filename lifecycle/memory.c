@@ -1,0 +1,209 @@
+/* lifecycle/memory.c
+ * Prepare may fail and is undone; publish is the commit. Nothing is findable before it is fully mapped. */
+#include "lifecycle/memory.h"
+
+#include "base/log.h"
+
+/* How often out-of-memory is answered by making room and trying again: other threads free meanwhile. */
+#define ROOM_RETRIES 3
+
+struct cache_request {
+	struct lifecycle *lc;
+	int device;
+};
+
+static bool take_from_cache(void *arg, uint64_t bytes, CUmemGenericAllocationHandle *ret_handle)
+{
+	struct cache_request *request = arg;
+
+	return reclaim_cache_take(request->lc, request->device, bytes, ret_handle);
+}
+
+/* Prepare: a record with mapped pages. @ret_generation: the peers it was mapped for. */
+static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocation, uint64_t *ret_generation,
+	struct errinfo *reterr)
+{
+	struct cache_request request = {lc, allocation->device};
+	struct extent_source source = {take_from_cache, &request};
+	CUmemAccessDesc access[ACCESS_MAX];
+	size_t access_count =
+		contexts_access_list(&lc->contexts, allocation->device, access, ACCESS_MAX, ret_generation);
+
+	return backing_create(&allocation->backing, &lc->driver, &lc->devices[allocation->device].kind, &source,
+		allocation->address, allocation->span_bytes, access, access_count, reterr);
+}
+
+/* Commit. Peers enabled since the pages were mapped are given their rights first. */
+static bool publish(struct lifecycle *lc, struct allocation *allocation, uint64_t generation)
+{
+	bool published;
+
+	for (;;) {
+		CUmemAccessDesc access[ACCESS_MAX];
+		size_t count;
+
+		ranked_lock(&lc->records.lock);
+		if (__atomic_load_n(&lc->contexts.peer_generation, __ATOMIC_ACQUIRE) == generation)
+			break;
+		ranked_unlock(&lc->records.lock);
+		count = contexts_access_list(&lc->contexts, allocation->device, access, ACCESS_MAX, &generation);
+		if (lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count) != CUDA_SUCCESS)
+			return false;
+	}
+	published = records_publish_locked(&lc->records, allocation);
+	ranked_unlock(&lc->records.lock);
+	return published;
+}
+
+static void undo(struct lifecycle *lc, struct allocation *allocation)
+{
+	backing_unmap(&allocation->backing, &lc->driver, allocation->address);
+	for (uint32_t i = 0; i < allocation->backing.count; i++)
+		lc->driver.MemRelease(allocation->backing.extents[i].handle);
+	backing_clear(&allocation->backing);
+}
+
+static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, struct errinfo *reterr)
+{
+	uint64_t peers;
+	enum sublet_err err;
+
+	for (int attempt = 0;; attempt++) {
+		uint64_t generation = reclaim_generation(lc);
+
+		err = prepare(lc, allocation, &peers, reterr);
+		if (err != SUBLET_ERR_NOMEM || attempt == ROOM_RETRIES)
+			break;
+		if (!reclaim_make_room(lc, allocation->device, generation))
+			break;
+	}
+	if (err)
+		return err;
+	if (!publish(lc, allocation, peers)) {
+		undo(lc, allocation);
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
+	}
+	return SUBLET_OK;
+}
+
+enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdeviceptr *ret_address, CUresult *ret_result,
+	enum stats_native *ret_why)
+{
+	struct allocation *allocation;
+	struct device_state *state;
+	struct driver_scope scope;
+	struct errinfo error;
+	enum sublet_err err;
+	CUcontext context = NULL;
+	CUdevice device;
+	uint64_t granularity;
+
+	*ret_why = STATS_NATIVE_SMALL;
+	if (!ret_address || size_bytes == 0 || size_bytes < lc->config.min_size_bytes)
+		return MEMORY_PASS;
+	*ret_why = STATS_NATIVE_CAPTURE;
+	if (captures_any(&lc->captures))
+		return MEMORY_PASS;
+	*ret_why = STATS_NATIVE_REFUSED;
+	if (lc->driver.CtxGetCurrent(&context) != CUDA_SUCCESS || !context ||
+		lc->driver.CtxGetDevice(&device) != CUDA_SUCCESS || !lifecycle_device(lc, device))
+		return MEMORY_PASS;
+	state = &lc->devices[device];
+	/* More than the device has: the driver knows best how to refuse it. */
+	if (size_bytes > state->total_bytes)
+		return MEMORY_PASS;
+	/* A context that is not noted would not be waited for when the memory is freed. */
+	if (!contexts_note(&lc->contexts, context, device))
+		return MEMORY_PASS;
+	allocation = records_new(&lc->records);
+	if (!allocation)
+		return MEMORY_PASS;
+	granularity = state->kind.granularity_bytes > GRANULE_BYTES ? state->kind.granularity_bytes : GRANULE_BYTES;
+	allocation->size_bytes = size_bytes;
+	allocation->span_bytes = (size_bytes + granularity - 1) & ~(granularity - 1);
+	allocation->device = device;
+	allocation->context = context;
+	if (!arena_take(&state->arena, allocation->span_bytes, &allocation->address)) {
+		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no addresses left on device %d: %llu MiB stay native", device,
+			(unsigned long long)(size_bytes >> 20));
+		records_recycle(&lc->records, allocation);
+		return MEMORY_PASS;
+	}
+
+	driver_enter(&lc->driver, &scope);
+	err = create(lc, allocation, &error);
+	driver_leave(&lc->driver, &scope);
+	if (err == SUBLET_OK) {
+		stats_add(&lc->stats->device[device].managed, allocation->span_bytes);
+		__atomic_fetch_add(&lc->stats->device[device].requested_bytes, size_bytes, __ATOMIC_RELAXED);
+		*ret_address = allocation->address;
+		*ret_result = CUDA_SUCCESS;
+		return MEMORY_ANSWERED;
+	}
+	arena_return(&state->arena, allocation->address, allocation->span_bytes);
+	records_recycle(&lc->records, allocation);
+	if (err == SUBLET_ERR_NOMEM) {
+		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+		return MEMORY_ANSWERED;
+	}
+	log_limited(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER, "%s; the allocation stays native", error.text);
+	return MEMORY_PASS;
+}
+
+enum memory_verdict memory_free(struct lifecycle *lc, CUdeviceptr address, CUresult *ret_result)
+{
+	struct allocation *allocation = records_detach(&lc->records, address);
+	struct driver_scope scope;
+	struct stats_device *stats;
+	uint64_t span_bytes, size_bytes;
+
+	if (!allocation)
+		return MEMORY_PASS;
+	/* Read now: after reclaim_free the record is the helper's. */
+	stats = &lc->stats->device[allocation->device];
+	span_bytes = allocation->span_bytes;
+	size_bytes = allocation->size_bytes;
+	driver_enter(&lc->driver, &scope);
+	*ret_result = reclaim_free(lc, allocation);
+	driver_leave(&lc->driver, &scope);
+	if (*ret_result != CUDA_SUCCESS) {
+		/* Cannot fail: its leaves exist since it was first published. */
+		(void)records_reattach(&lc->records, allocation);
+		return MEMORY_ANSWERED;
+	}
+	stats_sub(&stats->managed, span_bytes);
+	__atomic_fetch_sub(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
+	return MEMORY_ANSWERED;
+}
+
+void memory_replay_access(struct lifecycle *lc, int to, int revoked)
+{
+	CUmemAccessDesc access[ACCESS_MAX];
+	uint64_t generation;
+	struct driver_scope scope;
+	size_t count = contexts_access_list(&lc->contexts, to, access, ACCESS_MAX - 1, &generation);
+
+	if (revoked >= 0) {
+		for (size_t i = 0; i < count; i++) {
+			if (access[i].location.id == revoked) /* another pair of contexts still has it */
+				return;
+		}
+		access[count] = access[0];
+		access[count].location.id = revoked;
+		access[count++].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	}
+	driver_enter(&lc->driver, &scope);
+	ranked_lock(&lc->records.lock);
+	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
+		CUresult result;
+
+		if (allocation->device != to)
+			continue;
+		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count);
+		if (result != CUDA_SUCCESS)
+			log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,
+				"access rights of a managed allocation on device %d could not be changed (error %d)", to, (int)result);
+	}
+	ranked_unlock(&lc->records.lock);
+	driver_leave(&lc->driver, &scope);
+}

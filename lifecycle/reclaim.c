@@ -1,0 +1,461 @@
+/* lifecycle/reclaim.c
+ * Every mark covers all contexts of the process, so marks pass in the order they were taken and the list is a queue. */
+#include "lifecycle/reclaim.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "lifecycle/lifecycle.h"
+
+enum step {
+	STEP_EMPTY,
+	STEP_NOT_READY, /* work is still running, or something is being captured */
+	STEP_DONE,
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec wait = {.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
+
+	nanosleep(&wait, NULL);
+}
+
+void reclaim_init(struct reclaim *reclaim)
+{
+	pthread_condattr_t attributes;
+
+	memset(reclaim, 0, sizeof(*reclaim));
+	ranked_lock_init(&reclaim->lock, RANK_RECLAIM);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&reclaim->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+/* Wait for `changed`, at most @ns. Caller holds the lock. The rank mask stays set meanwhile, which is right: the thread
+ * owns the lock again when this returns. */
+static void wait_changed(struct reclaim *reclaim, uint64_t ns)
+{
+	uint64_t until = now_ns() + ns;
+	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
+
+	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
+}
+
+bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
+{
+	uint64_t deadline = now_ns() + wait_ns;
+	bool quiet;
+
+	ranked_lock(&reclaim->lock);
+	reclaim->stop = true;
+	pthread_cond_broadcast(&reclaim->changed);
+	while (reclaim->busy && now_ns() < deadline)
+		wait_changed(reclaim, 1000000);
+	quiet = !reclaim->busy;
+	ranked_unlock(&reclaim->lock);
+	return quiet;
+}
+
+void reclaim_release(struct reclaim *reclaim)
+{
+	if (reclaim->thread == RECLAIM_RUNNING) {
+		reclaim_stop(reclaim, UINT64_MAX / 4);
+		pthread_join(reclaim->handle, NULL);
+	}
+	pthread_cond_destroy(&reclaim->changed);
+	ranked_lock_release(&reclaim->lock);
+}
+
+void reclaim_forget(struct reclaim *reclaim)
+{
+	reclaim->head = reclaim->tail = NULL;
+	reclaim->pending = 0;
+	reclaim->thread = RECLAIM_STOPPED;
+	reclaim->stop = true;
+	reclaim->busy = false;
+	memset(reclaim->cache, 0, sizeof(reclaim->cache));
+}
+
+static void add_pending(struct lifecycle *lc, const struct allocation *allocation)
+{
+	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
+}
+
+/* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. */
+static CUresult mark(struct lifecycle *lc, struct allocation *allocation)
+{
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	size_t count = 0;
+
+	if (!captures_exclude(&lc->captures))
+		return CUDA_ERROR_NOT_READY;
+	if (!lc->config.free_sync)
+		result = contexts_mark(&lc->contexts, allocation->marks, MARKS_MAX, &count);
+	captures_admit(&lc->captures);
+	if (result == CUDA_ERROR_NOT_SUPPORTED) {
+		/* As the driver's own free does it. A capture that another thread begins between the check above and this call
+		 * could be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
+		result = contexts_synchronize(&lc->contexts);
+		count = 0;
+	}
+	if (result == CUDA_SUCCESS) {
+		allocation->mark_count = (uint32_t)count;
+		allocation->marked = true;
+	}
+	return result;
+}
+
+/* Has all work passed that may use it? An error of the context means that its work has ended. */
+static bool passed(struct lifecycle *lc, struct allocation *allocation)
+{
+	while (allocation->mark_count) {
+		struct context_mark *last = &allocation->marks[allocation->mark_count - 1];
+		CUresult result = context_mark_query(&lc->contexts, last);
+
+		if (result == CUDA_ERROR_NOT_READY)
+			return false;
+		context_mark_give_back(&lc->contexts, last);
+		allocation->mark_count--;
+		if (result == CUDA_ERROR_NOT_SUPPORTED) {
+			while (allocation->mark_count)
+				context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
+			allocation->marked = false;
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool cache_put(struct lifecycle *lc, int device, const struct extent *extent)
+{
+	struct extent_cache *cache = &lc->reclaim.cache[device];
+	bool kept = false;
+
+	ranked_lock(&lc->reclaim.lock);
+	if (!lc->reclaim.stop && cache->count < CACHE_SLOTS && cache->bytes + extent->bytes <= lc->config.cache_bytes) {
+		cache->slots[cache->count].handle = extent->handle;
+		cache->slots[cache->count++].bytes = extent->bytes;
+		cache->bytes += extent->bytes;
+		__atomic_store_n(&lc->stats->device[device].cached_bytes, cache->bytes, __ATOMIC_RELAXED);
+		kept = true;
+	}
+	ranked_unlock(&lc->reclaim.lock);
+	return kept;
+}
+
+static void set_giving_back(struct reclaim *reclaim, bool begin)
+{
+	ranked_lock(&reclaim->lock);
+	if (begin) {
+		reclaim->giving_back++;
+	} else {
+		reclaim->giving_back--;
+		reclaim->generation++;
+		pthread_cond_broadcast(&reclaim->changed);
+	}
+	ranked_unlock(&reclaim->lock);
+}
+
+/* Pages back. The address is handed out again only now. */
+static void give_back(struct lifecycle *lc, struct allocation *allocation)
+{
+	struct stats_device *stats = &lc->stats->device[allocation->device];
+	CUresult result;
+
+	set_giving_back(&lc->reclaim, true);
+	result = backing_unmap(&allocation->backing, &lc->driver, allocation->address);
+
+	for (uint32_t i = 0; i < allocation->backing.count; i++) {
+		struct extent *extent = &allocation->backing.extents[i];
+
+		/* An extent that may still be mapped is not given to anybody else. */
+		if (result != CUDA_SUCCESS || !cache_put(lc, allocation->device, extent))
+			lc->driver.MemRelease(extent->handle);
+	}
+	if (result == CUDA_SUCCESS)
+		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
+	else
+		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER,
+			"unmap of a freed allocation of %llu MiB refused (error %d); its address is not used again",
+			(unsigned long long)(allocation->span_bytes >> 20), (int)result);
+	backing_clear(&allocation->backing);
+	__atomic_fetch_sub(&stats->pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
+	records_recycle(&lc->records, allocation);
+	set_giving_back(&lc->reclaim, false);
+}
+
+/* Bring the oldest freed allocation one step on. Any thread; the lock is not held on entry. */
+static enum step reclaim_step(struct lifecycle *lc)
+{
+	struct reclaim *reclaim = &lc->reclaim;
+	struct allocation *allocation;
+	struct driver_scope scope;
+	bool ready;
+
+	ranked_lock(&reclaim->lock);
+	allocation = reclaim->head;
+	if (!allocation) {
+		ranked_unlock(&reclaim->lock);
+		return STEP_EMPTY;
+	}
+	reclaim->head = allocation->next;
+	if (!reclaim->head)
+		reclaim->tail = NULL;
+	ranked_unlock(&reclaim->lock);
+
+	driver_enter(&lc->driver, &scope);
+	ready = allocation->marked;
+	if (!ready) {
+		CUresult result = mark(lc, allocation);
+
+		/* A context that gives errors runs nothing any more. */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+			allocation->marked = true;
+		ready = allocation->marked;
+	}
+	ready = ready && passed(lc, allocation);
+	if (ready)
+		give_back(lc, allocation);
+	driver_leave(&lc->driver, &scope);
+
+	ranked_lock(&reclaim->lock);
+	if (ready) {
+		reclaim->pending--;
+		pthread_cond_broadcast(&reclaim->changed);
+	} else {
+		allocation->next = reclaim->head;
+		reclaim->head = allocation;
+		if (!reclaim->tail)
+			reclaim->tail = allocation;
+	}
+	ranked_unlock(&reclaim->lock);
+	return ready ? STEP_DONE : STEP_NOT_READY;
+}
+
+static void *reclaim_main(void *arg)
+{
+	struct lifecycle *lc = arg;
+	struct reclaim *reclaim = &lc->reclaim;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	uint64_t pause_ns = 0;
+
+	pthread_setname_np(pthread_self(), "sublet-reclaim");
+	lc->driver.ThreadExchangeStreamCaptureMode(&mode);
+	ranked_lock(&reclaim->lock);
+	for (;;) {
+		enum step step;
+
+		while (!reclaim->stop && !reclaim->head)
+			pthread_cond_wait(&reclaim->changed, &reclaim->lock.mutex);
+		if (reclaim->stop)
+			break;
+		reclaim->busy = true;
+		ranked_unlock(&reclaim->lock);
+		step = reclaim_step(lc);
+		ranked_lock(&reclaim->lock);
+		reclaim->busy = false;
+		if (reclaim->stop)
+			break;
+		/* 20 us at first (a free is often followed by an allocation that wants the pages), 1 ms beside long kernels. */
+		if (step == STEP_NOT_READY) {
+			pause_ns = pause_ns ? pause_ns * 2 : 20000;
+			if (pause_ns > 1000000)
+				pause_ns = 1000000;
+			ranked_unlock(&reclaim->lock);
+			sleep_ns(pause_ns);
+			ranked_lock(&reclaim->lock);
+		} else {
+			pause_ns = 0;
+		}
+	}
+	reclaim->thread = RECLAIM_STOPPED;
+	reclaim->busy = false;
+	pthread_cond_broadcast(&reclaim->changed);
+	ranked_unlock(&reclaim->lock);
+	return NULL;
+}
+
+/* Caller holds the lock. */
+static void ensure_thread(struct lifecycle *lc)
+{
+	struct reclaim *reclaim = &lc->reclaim;
+	sigset_t all, before;
+	int error;
+
+	if (reclaim->thread != RECLAIM_NO_THREAD)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&reclaim->handle, NULL, reclaim_main, lc);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	reclaim->thread = error ? RECLAIM_UNAVAILABLE : RECLAIM_RUNNING;
+	if (error)
+		log_say(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no helper thread (%s): frees wait for running work",
+			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
+}
+
+/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. */
+static void drain_here(struct lifecycle *lc)
+{
+	for (;;) {
+		enum step step = reclaim_step(lc);
+
+		if (step == STEP_EMPTY || captures_any(&lc->captures))
+			return;
+		if (step == STEP_NOT_READY)
+			sleep_ns(50000);
+	}
+}
+
+CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
+{
+	struct reclaim *reclaim = &lc->reclaim;
+	CUresult result = mark(lc, allocation);
+	bool here;
+
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+		return result;
+	add_pending(lc, allocation);
+	allocation->next = NULL;
+	ranked_lock(&reclaim->lock);
+	if (reclaim->tail)
+		reclaim->tail->next = allocation;
+	else
+		reclaim->head = allocation;
+	reclaim->tail = allocation;
+	reclaim->pending++;
+	ensure_thread(lc);
+	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || lc->config.free_sync;
+	pthread_cond_broadcast(&reclaim->changed);
+	ranked_unlock(&reclaim->lock);
+	if (here)
+		drain_here(lc);
+	return CUDA_SUCCESS;
+}
+
+void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation)
+{
+	add_pending(lc, allocation);
+	give_back(lc, allocation);
+}
+
+void reclaim_kick(struct reclaim *reclaim)
+{
+	ranked_lock(&reclaim->lock);
+	pthread_cond_broadcast(&reclaim->changed);
+	ranked_unlock(&reclaim->lock);
+}
+
+static void drop_cache(struct lifecycle *lc, int device)
+{
+
+	for (;;) {
+		struct extent_cache *cache = &lc->reclaim.cache[device];
+		CUmemGenericAllocationHandle handle;
+
+		ranked_lock(&lc->reclaim.lock);
+		if (cache->count == 0) {
+			ranked_unlock(&lc->reclaim.lock);
+			return;
+		}
+		handle = cache->slots[--cache->count].handle;
+		cache->bytes -= cache->slots[cache->count].bytes;
+		__atomic_store_n(&lc->stats->device[device].cached_bytes, cache->bytes, __ATOMIC_RELAXED);
+		lc->reclaim.giving_back++;
+		ranked_unlock(&lc->reclaim.lock);
+		lc->driver.MemRelease(handle);
+		set_giving_back(&lc->reclaim, false);
+	}
+}
+
+bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns)
+{
+	struct reclaim *reclaim = &lc->reclaim;
+	uint64_t deadline = now_ns() + wait_ns;
+	bool empty;
+
+	ranked_lock(&reclaim->lock);
+	while (reclaim->pending && now_ns() < deadline && !captures_any(&lc->captures)) {
+		if (reclaim->thread == RECLAIM_RUNNING && !reclaim->stop) {
+			wait_changed(reclaim, 1000000);
+			continue;
+		}
+		ranked_unlock(&reclaim->lock);
+		if (reclaim_step(lc) != STEP_DONE)
+			sleep_ns(50000);
+		ranked_lock(&reclaim->lock);
+	}
+	empty = reclaim->pending == 0;
+	ranked_unlock(&reclaim->lock);
+	return empty;
+}
+
+uint64_t reclaim_generation(struct lifecycle *lc)
+{
+	uint64_t generation;
+
+	ranked_lock(&lc->reclaim.lock);
+	generation = lc->reclaim.generation;
+	ranked_unlock(&lc->reclaim.lock);
+	return generation;
+}
+
+bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t generation)
+{
+	struct driver_scope scope;
+
+	reclaim_wait(lc, lc->config.free_wait_ns);
+	driver_enter(&lc->driver, &scope);
+	/* After the wait: what was freed meanwhile may have gone into the cache. */
+	for (int d = 0; d < lc->device_count; d++) {
+		if (device < 0 || d == device)
+			drop_cache(lc, d);
+	}
+	driver_leave(&lc->driver, &scope);
+	return reclaim_generation(lc) != generation;
+}
+
+uint64_t reclaim_held_bytes(struct lifecycle *lc, int device, uint64_t *ret_generation, bool *ret_settled)
+{
+	uint64_t held;
+
+	ranked_lock(&lc->reclaim.lock);
+	held = lc->reclaim.cache[device].bytes +
+	       __atomic_load_n(&lc->stats->device[device].pending_bytes, __ATOMIC_RELAXED);
+	*ret_generation = lc->reclaim.generation;
+	*ret_settled = lc->reclaim.giving_back == 0;
+	ranked_unlock(&lc->reclaim.lock);
+	return held;
+}
+
+bool reclaim_cache_take(struct lifecycle *lc, int device, uint64_t bytes, CUmemGenericAllocationHandle *ret_handle)
+{
+	struct extent_cache *cache = &lc->reclaim.cache[device];
+	bool found = false;
+
+	ranked_lock(&lc->reclaim.lock);
+	for (unsigned i = cache->count; i-- > 0 && !found;) {
+		if (cache->slots[i].bytes != bytes)
+			continue;
+		*ret_handle = cache->slots[i].handle;
+		cache->bytes -= bytes;
+		cache->slots[i] = cache->slots[--cache->count];
+		__atomic_store_n(&lc->stats->device[device].cached_bytes, cache->bytes, __ATOMIC_RELAXED);
+		lc->reclaim.generation++;
+		found = true;
+	}
+	ranked_unlock(&lc->reclaim.lock);
+	return found;
+}

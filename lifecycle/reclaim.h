@@ -1,0 +1,92 @@
+/* lifecycle/reclaim.h
+ * Free keeps cuMemFree's meaning without its stall: the record goes at once, the pages when all work submitted before has
+ * finished. One helper thread, started at the first free, polls the marks and gives pages back; it makes its driver calls
+ * with its own capture mode RELAXED, holds no lock across them and blocks all signals.
+ *
+ *   state of a freed allocation    left by                              driver calls on the way
+ *   unmarked                       no capture under way                 cuCtxRecordEvent per context | cuCtxSynchronize
+ *   marked                         every mark has passed                cuEventQuery
+ *   passed                         pages back                           cuMemUnmap, then cuMemRelease or the extent cache
+ *
+ * Whole extents of freed allocations are kept in a small capped cache for the next allocation of the same size. */
+#ifndef SUBLET_LIFECYCLE_RECLAIM_H
+#define SUBLET_LIFECYCLE_RECLAIM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/lock.h"
+#include "lifecycle/driver.h"
+#include "lifecycle/stats.h"
+
+struct lifecycle;
+struct allocation;
+
+#define CACHE_SLOTS 64
+
+struct extent_cache {
+	struct {
+		CUmemGenericAllocationHandle handle;
+		uint64_t bytes;
+	} slots[CACHE_SLOTS];
+	unsigned count;
+	uint64_t bytes;
+};
+
+enum reclaim_thread {
+	RECLAIM_NO_THREAD,
+	RECLAIM_RUNNING,
+	RECLAIM_STOPPED,
+	RECLAIM_UNAVAILABLE, /* could not be started: frees wait in the caller */
+};
+
+struct reclaim {
+	struct ranked_lock lock; /* RANK_RECLAIM */
+	pthread_cond_t changed;  /* something was freed, finished, or stop was asked */
+	struct allocation *head, *tail; /* freed, oldest first; under lock */
+	size_t pending;                 /* in the list or in a step; under lock */
+	uint64_t generation;            /* rises whenever pages went back; under lock */
+	unsigned giving_back;           /* threads between "not the application's" and "the driver's"; under lock */
+	enum reclaim_thread thread;     /* under lock */
+	bool stop;                      /* under lock */
+	bool busy;                      /* the helper is inside driver calls; under lock */
+	pthread_t handle;
+	struct extent_cache cache[STATS_DEVICES]; /* under lock */
+};
+
+void reclaim_init(struct reclaim *reclaim);
+/* The helper makes no more driver calls after this returns true; false when it did not stop within @wait_ns. */
+bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns);
+void reclaim_release(struct reclaim *reclaim);
+/* In a forked child. */
+void reclaim_forget(struct reclaim *reclaim);
+
+/* Take over a detached allocation. CUDA_SUCCESS, or the error that waiting for its work gave (a lost context): then the
+ * allocation is still the caller's. Calls the driver on the caller's thread inside driver_enter. */
+CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation);
+
+/* As reclaim_free when the work is known to have ended (its context was destroyed): pages go back before this returns. */
+void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation);
+
+/* The last capture has ended: queued frees may be marked now. */
+void reclaim_kick(struct reclaim *reclaim);
+
+/* Before out-of-memory is answered: wait for pending frees, at most lc->config.free_wait_ns, and give the cached extents
+ * of @device (every device when -1) back. True when anything went back since @generation (reclaim_generation, read before
+ * the attempt that failed), so that a retry makes sense. */
+uint64_t reclaim_generation(struct lifecycle *lc);
+bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t generation);
+
+/* Wait until nothing is pending, at most @wait_ns. */
+bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns);
+
+/* Bytes of @device that are freed or kept but not yet the driver's, and the generation they belong to. *ret_settled is
+ * false while some are on their way, when neither answer is exact. */
+uint64_t reclaim_held_bytes(struct lifecycle *lc, int device, uint64_t *ret_generation, bool *ret_settled);
+
+/* An extent of exactly @bytes from the cache. */
+bool reclaim_cache_take(struct lifecycle *lc, int device, uint64_t bytes, CUmemGenericAllocationHandle *ret_handle);
+
+#endif

@@ -1,0 +1,166 @@
+/* lifecycle/records.c
+ * Records come in chunks that stay for the life of the process. */
+#include "lifecycle/records.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define CHUNK_BYTES (256 * 1024)
+
+struct records_chunk {
+	struct records_chunk *next;
+	struct allocation items[];
+};
+
+#define CHUNK_ITEMS ((CHUNK_BYTES - sizeof(struct records_chunk)) / sizeof(struct allocation))
+
+void records_init(struct records *records, struct granules *granules)
+{
+	memset(records, 0, sizeof(*records));
+	records->granules = granules;
+	ranked_lock_init(&records->lock, RANK_RECORDS);
+}
+
+void records_release(struct records *records)
+{
+	while (records->chunks) {
+		struct records_chunk *chunk = records->chunks;
+
+		records->chunks = chunk->next;
+		munmap(chunk, CHUNK_BYTES);
+	}
+	ranked_lock_release(&records->lock);
+	memset(records, 0, sizeof(*records));
+}
+
+/* mmap, not malloc: a wrapper may run inside an allocator that is itself being initialised. */
+static bool refill(struct records *records)
+{
+	struct records_chunk *chunk =
+		mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (chunk == MAP_FAILED)
+		return false;
+	chunk->next = records->chunks;
+	records->chunks = chunk;
+	for (size_t i = 0; i < CHUNK_ITEMS; i++) {
+		chunk->items[i].next = records->stock;
+		records->stock = &chunk->items[i];
+	}
+	return true;
+}
+
+struct allocation *records_new(struct records *records)
+{
+	struct allocation *allocation = NULL;
+
+	ranked_lock(&records->lock);
+	if (records->stock || refill(records)) {
+		allocation = records->stock;
+		records->stock = allocation->next;
+		allocation->next = allocation->previous = NULL;
+		allocation->mark_count = 0;
+		allocation->marked = false;
+		allocation->serial = ++records->next_serial;
+	}
+	ranked_unlock(&records->lock);
+	return allocation;
+}
+
+void records_recycle(struct records *records, struct allocation *allocation)
+{
+	ranked_lock(&records->lock);
+	allocation->state = ALLOCATION_UNUSED;
+	allocation->previous = NULL;
+	allocation->next = records->stock;
+	records->stock = allocation;
+	ranked_unlock(&records->lock);
+}
+
+bool records_publish_locked(struct records *records, struct allocation *allocation)
+{
+	if (!granules_set(records->granules, allocation->address, allocation->span_bytes, allocation, GRANULE_MANAGED))
+		return false;
+	allocation->state = ALLOCATION_LIVE;
+	allocation->previous = NULL;
+	allocation->next = records->live;
+	if (records->live)
+		records->live->previous = allocation;
+	records->live = allocation;
+	records->live_count++;
+	return true;
+}
+
+static void detach_locked(struct records *records, struct allocation *allocation)
+{
+	granules_clear(records->granules, allocation->address, allocation->span_bytes);
+	if (allocation->previous)
+		allocation->previous->next = allocation->next;
+	else
+		records->live = allocation->next;
+	if (allocation->next)
+		allocation->next->previous = allocation->previous;
+	allocation->next = allocation->previous = NULL;
+	allocation->state = ALLOCATION_DETACHED;
+	records->live_count--;
+}
+
+struct allocation *records_detach(struct records *records, uint64_t address)
+{
+	struct allocation *allocation;
+
+	if (!granules_find(records->granules, address, GRANULE_MANAGED))
+		return NULL;
+	ranked_lock(&records->lock);
+	allocation = granules_find(records->granules, address, GRANULE_MANAGED);
+	if (allocation && allocation->address == address)
+		detach_locked(records, allocation);
+	else
+		allocation = NULL;
+	ranked_unlock(&records->lock);
+	return allocation;
+}
+
+bool records_reattach(struct records *records, struct allocation *allocation)
+{
+	bool published;
+
+	ranked_lock(&records->lock);
+	published = records_publish_locked(records, allocation);
+	ranked_unlock(&records->lock);
+	return published;
+}
+
+struct allocation *records_detach_of_context(struct records *records, CUcontext context)
+{
+	struct allocation *allocation;
+
+	ranked_lock(&records->lock);
+	for (allocation = records->live; allocation; allocation = allocation->next) {
+		if (!context || allocation->context == context)
+			break;
+	}
+	if (allocation)
+		detach_locked(records, allocation);
+	ranked_unlock(&records->lock);
+	return allocation;
+}
+
+bool records_view(struct records *records, uint64_t address, struct allocation_view *ret_view)
+{
+	struct allocation *allocation;
+	bool inside = false;
+
+	if (!granules_find(records->granules, address, GRANULE_MANAGED))
+		return false;
+	ranked_lock(&records->lock);
+	allocation = granules_find(records->granules, address, GRANULE_MANAGED);
+	if (allocation && address - allocation->address < allocation->size_bytes) {
+		*ret_view = (struct allocation_view){allocation->address, allocation->size_bytes, allocation->span_bytes,
+			allocation->device, allocation->context};
+		inside = true;
+	}
+	ranked_unlock(&records->lock);
+	return inside;
+}

@@ -1,0 +1,79 @@
+/* lifecycle/records.h
+ * One record per managed allocation: where it lies, what the application asked for, what backs it.
+ * Records are recycled but never returned to the heap, so that a look-up through the granule table can read one that is
+ * being freed by another thread without faulting; what it then reads is checked again under the lock. */
+#ifndef SUBLET_LIFECYCLE_RECORDS_H
+#define SUBLET_LIFECYCLE_RECORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/lock.h"
+#include "lifecycle/backing.h"
+#include "lifecycle/contexts.h"
+#include "lifecycle/granules.h"
+
+#define MARKS_MAX 16 /* contexts a free can wait for by event; with more it synchronises */
+
+enum allocation_state {
+	ALLOCATION_UNUSED,   /* in the stock of records */
+	ALLOCATION_LIVE,     /* the application's; in the granule table */
+	ALLOCATION_DETACHED, /* freed: out of the table, pages wait for the work that may use them */
+};
+
+struct allocation {
+	uint64_t address;       /* lock-free readers */
+	uint64_t size_bytes;    /* as requested; lock-free readers */
+	uint64_t span_bytes;    /* mapped: size rounded up to whole pages */
+	uint64_t serial;        /* rises with every allocation of the process */
+	int device;
+	CUcontext context;      /* current at the allocation */
+	enum allocation_state state; /* RANK_RECORDS */
+	struct backing backing; /* RANK_RECORDS while live; the reclaimer's while detached */
+	struct context_mark marks[MARKS_MAX]; /* the reclaimer's */
+	uint32_t mark_count;
+	bool marked;            /* marks cover everything that may use it */
+	struct allocation *next, *previous; /* in the list of its state */
+};
+
+struct records {
+	struct ranked_lock lock; /* RANK_RECORDS */
+	struct granules *granules;
+	struct allocation *live;  /* under lock */
+	struct allocation *stock; /* unused records, by next; under lock */
+	size_t live_count;
+	uint64_t next_serial;
+	struct records_chunk *chunks;
+};
+
+void records_init(struct records *records, struct granules *granules);
+void records_release(struct records *records);
+
+/* An unused record, or NULL when memory ran out. Takes the lock. */
+struct allocation *records_new(struct records *records);
+/* Back to the stock; the record must not be in the table. */
+void records_recycle(struct records *records, struct allocation *allocation);
+
+/* Make a filled record findable (state LIVE). False when the table could not grow. Caller holds the lock. */
+bool records_publish_locked(struct records *records, struct allocation *allocation);
+
+/* Take the allocation that starts at @address out of the table (state DETACHED). NULL when none starts there. From then on
+ * it is the caller's alone. Takes the lock. */
+struct allocation *records_detach(struct records *records, uint64_t address);
+/* Undo a detach whose pages could not be given back. */
+bool records_reattach(struct records *records, struct allocation *allocation);
+/* The next live allocation of @context (any when NULL), detached; NULL when there is none. */
+struct allocation *records_detach_of_context(struct records *records, CUcontext context);
+
+/* What a question about an address needs, copied. */
+struct allocation_view {
+	uint64_t address, size_bytes, span_bytes;
+	int device;
+	CUcontext context;
+};
+/* Whose bytes are at @address? False when it is not inside what an application asked for (the rest of the last page
+ * belongs to nobody). Cheap for foreign addresses: no lock. */
+bool records_view(struct records *records, uint64_t address, struct allocation_view *ret_view);
+
+#endif

@@ -1,0 +1,35 @@
+/* shim/native_note.h
+ * What the wrappers of native memory share. */
+#ifndef SUBLET_SHIM_NATIVE_NOTE_H
+#define SUBLET_SHIM_NATIVE_NOTE_H
+
+#include "shim/shim.h"
+
+/* result = the driver's answer to an allocating call. When it is out of memory while freed pages are still on their way or
+ * kept here, they are given back first and the driver is asked once more: a plain process would have had them back. */
+#define NATIVE_ALLOCATE(result, symbol, args)                                                                          \
+	do {                                                                                                           \
+		uint64_t generation_ = reclaim_generation(&shim_lifecycle);                                            \
+		(result) = FORWARD(symbol, args);                                                                      \
+		if ((result) == CUDA_ERROR_OUT_OF_MEMORY && reclaim_make_room(&shim_lifecycle, -1, generation_))       \
+			(result) = FORWARD(symbol, args);                                                              \
+	} while (0)
+
+/* result = the driver's answer to a call that gives @key back. */
+#define NATIVE_GIVE_BACK(result, key, symbol, args)                                                                    \
+	do {                                                                                                           \
+		struct native_taken taken_ = native_take(&shim_lifecycle.native, (uint64_t)(uintptr_t)(key));          \
+		(result) = FORWARD(symbol, args);                                                                      \
+		if ((result) != CUDA_SUCCESS)                                                                          \
+			native_untake(&shim_lifecycle.native, &taken_);                                                \
+	} while (0)
+
+/* Device of the current context, -1 when there is none. */
+static inline int native_current_device(void)
+{
+	CUdevice device;
+
+	return shim_lifecycle.driver.CtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+#endif

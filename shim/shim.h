@@ -1,0 +1,81 @@
+/* shim/shim.h
+ * What the files of this folder share: the real driver, the state of this process, the guard around wrappers.
+ *
+ * Rules in somebody else's process: no stdio, no exit, no abort; no constructor; nothing is done before the first
+ * successful cuInit but answering look-ups; a wrapper that cannot do its part forwards the call unchanged. */
+#ifndef SUBLET_SHIM_SHIM_H
+#define SUBLET_SHIM_SHIM_H
+
+#include "shim/entry.h"
+
+#include "base/attributes.h"
+#include "lifecycle/lifecycle.h"
+
+/* ---- the real driver (shim/resolve.c) ---- */
+
+/* The driver's own function for a row. Looks the driver up among the loaded libraries on first use. NULL: no libcuda in
+ * this process, or one without this symbol. Any thread, no lock; may allocate (dlopen of what is already loaded). */
+void *real_address(int id);
+
+/* Call the real driver from inside the wrapper of @symbol. */
+#define REAL(symbol) ((__typeof__(&symbol))real_address(ENTRY_##symbol))
+#define FORWARD(symbol, args) (real_address(ENTRY_##symbol) ? REAL(symbol) args : shim_no_driver())
+
+/* What a wrapper answers when there is no driver to forward to. */
+CUresult shim_no_driver(void);
+
+/* What a program gets that asked for @candidate (a row, or -1) and was given @address by the real look-up. @name is only
+ * logged. Maps by address, then by row, else returns @address. @ask_again (may be NULL) tells whether the driver gives the
+ * same address for a request at the list's own CUDA version: only then is an unknown address known to have a known ABI. */
+void *shim_answer(void *address, int candidate, const char *name, bool (*ask_again)(void *arg, void *address), void *arg);
+
+/* Load the table from the library that @address lies in, when that is a libcuda. */
+void shim_see_driver(void *address);
+
+/* Copy the counts of look-ups into the page. */
+void shim_publish_lookups(struct stats_page *page);
+
+/* ---- dlsym (shim/dlsym.c, the .S files) ---- */
+
+/* The real look-up, as a plain call: for explicit handles only. */
+void *shim_real_dlsym(void *handle, const char *name);
+
+/* ---- state of this process (shim/start.c) ---- */
+
+enum shim_state {
+	SHIM_NEW,      /* no successful cuInit yet */
+	SHIM_STARTING,
+	SHIM_ACTIVE,
+	SHIM_OFF,      /* not in a session, cannot work here, or a forked child: everything is forwarded */
+};
+
+extern int shim_state; /* enum shim_state, atomic */
+extern struct lifecycle shim_lifecycle;
+
+/* After a cuInit that succeeded, or a call that proves one did. Idempotent; other threads wait for the outcome. */
+void shim_start(void);
+
+/* ---- the guard ---- */
+
+/* Above zero while a wrapper of this thread is at work: calls that come back into this library meanwhile (from the driver,
+ * a signal handler, another interposer) are forwarded. */
+extern SUBLET_TLS int shim_depth;
+
+static inline bool shim_active(void)
+{
+	if (SUBLET_UNLIKELY(__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_NEW) && shim_depth == 0)
+		shim_start();
+	return SUBLET_LIKELY(__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE) && shim_depth == 0;
+}
+
+static inline void shim_enter(void)
+{
+	shim_depth++;
+}
+
+static inline void shim_leave(void)
+{
+	shim_depth--;
+}
+
+#endif

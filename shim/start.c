@@ -1,0 +1,217 @@
+/* shim/start.c
+ * The state of this process: when Sublet begins to serve, when it keeps out, and what a fork and the end of the process
+ * do to it. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "shim/shim.h"
+
+/* A process that starts takes milliseconds; one that was forked in the middle never ends. */
+#define START_WAIT_YIELDS 200000
+
+int shim_state = SHIM_NEW;
+struct lifecycle shim_lifecycle;
+SUBLET_TLS int shim_depth;
+
+static struct stats_page *page;
+static pid_t atfork_registered_by; /* the handlers are inherited over fork, but not over exec */
+
+static void set_state(enum shim_state state)
+{
+	__atomic_store_n(&shim_state, (int)state, __ATOMIC_RELEASE);
+}
+
+static bool serving(void)
+{
+	return __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE;
+}
+
+static void before_fork(void)
+{
+	if (serving())
+		ranked_lock_fork_prepare();
+}
+
+static void after_fork_parent(void)
+{
+	if (serving())
+		ranked_lock_fork_parent();
+}
+
+/* CUDA does not survive a fork, so neither does anything here: a plain process from now on. One that was forked before
+ * the start is untouched and starts by itself. */
+static void after_fork_child(void)
+{
+	shim_depth = 0;
+	if (serving()) {
+		ranked_lock_fork_child();
+		lifecycle_forget(&shim_lifecycle);
+		page = shim_lifecycle.stats = stats_after_fork(page);
+	}
+	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW)
+		set_state(SHIM_OFF);
+}
+
+static void say_summary(void)
+{
+	char now[16], peak[16];
+
+	if (!log_wants(LOG_STATS, LOG_INFO))
+		return;
+	for (uint32_t d = 0; d < page->device_count; d++) {
+		const struct stats_device *device = &page->device[d];
+
+		if (device->managed.total_count)
+			log_say(LOG_STATS, LOG_INFO, WHOSE_NONE, "device %u: managed %s peak in %llu allocations, %s at the end", d,
+				size_format(device->managed.peak_bytes, peak, sizeof(peak)),
+				(unsigned long long)device->managed.total_count,
+				size_format(device->managed.bytes, now, sizeof(now)));
+		for (int kind = 0; kind < STATS_NATIVE_COUNT; kind++) {
+			if (device->native[kind].total_count)
+				log_say(LOG_STATS, LOG_INFO, WHOSE_NONE, "device %u: native %s %s peak in %llu allocations", d,
+					stats_native_name((enum stats_native)kind),
+					size_format(device->native[kind].peak_bytes, peak, sizeof(peak)),
+					(unsigned long long)device->native[kind].total_count);
+		}
+	}
+	log_say(LOG_STATS, LOG_INFO, WHOSE_NONE, "look-ups: %llu replaced, %llu of them by name, %llu unknown",
+		(unsigned long long)(page->lookups_mapped + page->lookups_by_name), (unsigned long long)page->lookups_by_name,
+		(unsigned long long)page->lookups_unknown);
+}
+
+/* Runs before the driver's own end, since it was registered later. Destructors that come after still free their memory
+ * through Sublet; only the helper thread must be out of the driver by then. */
+static void at_exit(void)
+{
+	const char *follow = getenv("SUBLET_FOLLOW");
+
+	if (!serving())
+		return;
+	lifecycle_stop(&shim_lifecycle);
+	say_summary();
+	stats_close(page, follow && *follow == '1');
+}
+
+static void *find_real(const char *symbol, void *arg)
+{
+	int id = entry_by_symbol(symbol);
+
+	(void)arg;
+	return id < 0 ? NULL : real_address(id);
+}
+
+/* A size from the environment; a bad one is said once and the default stays. */
+static void read_size(const char *name, uint64_t *value)
+{
+	const char *text = getenv(name);
+
+	if (text && *text && !size_parse(text, value))
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "%s='%s' is not a size; write 1MiB, 512MiB, 2GiB (using the default)", name, text);
+}
+
+static struct lifecycle_config read_config(void)
+{
+	struct lifecycle_config config = lifecycle_config_default();
+	const char *free_mode = getenv("SUBLET_FREE");
+
+	read_size("SUBLET_MIN_SIZE", &config.min_size_bytes);
+	read_size("SUBLET_CACHE", &config.cache_bytes);
+	read_size("SUBLET_ARENA", &config.arena_bytes);
+	if (config.arena_bytes < GRANULE_BYTES)
+		config.arena_bytes = GRANULE_BYTES;
+	if (config.min_size_bytes == 0)
+		config.min_size_bytes = 1;
+	if (free_mode && strcmp(free_mode, "sync") == 0)
+		config.free_sync = true;
+	else if (free_mode && *free_mode && strcmp(free_mode, "async") != 0)
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "SUBLET_FREE='%s' is neither sync nor async (using async)", free_mode);
+	return config;
+}
+
+/* The folder is only a place for counters: without it everything else works. */
+static const char *usable_session(const char *dir)
+{
+	struct stat status;
+
+	if (lstat(dir, &status) != 0) {
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
+			strerrordesc_np(errno));
+		return NULL;
+	}
+	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
+			"session folder '%s' is not a folder of this user alone (mode 0700); counters stay private", dir);
+		return NULL;
+	}
+	return dir;
+}
+
+static enum shim_state start(void)
+{
+	const char *session = getenv("SUBLET_SESSION");
+	struct lifecycle_config config;
+	struct driver driver;
+	struct errinfo error;
+	bool shared;
+	enum sublet_err err;
+
+	log_init();
+	if (!session || !*session)
+		return SHIM_OFF; /* preloaded outside a session: a plain process */
+	err = driver_load(&driver, find_real, NULL, &error);
+	for (int id = 0; !err && id < ENTRY_COUNT; id++) {
+		if (entries[id].required && !real_address(id))
+			err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "this libcuda has no %s", entries[id].symbol);
+	}
+	if (err)
+		goto off;
+	config = read_config();
+	if (!page)
+		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), &shared);
+	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
+	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
+		return SHIM_NEW; /* a call before cuInit: no proof of anything */
+	if (err)
+		goto off;
+	shim_publish_lookups(page);
+	__atomic_store_n(&page->active, 1, __ATOMIC_RELAXED);
+	atexit(at_exit);
+	log_say(LOG_SHIM, LOG_INFO, WHOSE_NONE, "serving allocations from %llu KiB up, driver %d.%d, %d device%s",
+		(unsigned long long)(config.min_size_bytes >> 10), driver.version / 1000, driver.version % 1000 / 10,
+		shim_lifecycle.device_count, shim_lifecycle.device_count == 1 ? "" : "s");
+	return SHIM_ACTIVE;
+off:
+	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA 11.2 or later)", error.text);
+	return SHIM_OFF;
+}
+
+void shim_start(void)
+{
+	int expected = SHIM_NEW;
+
+	if (__atomic_compare_exchange_n(&shim_state, &expected, SHIM_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		int saved_errno = errno;
+
+		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
+		if (atfork_registered_by == 0) {
+			atfork_registered_by = getpid();
+			pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+		}
+		shim_depth++;
+		set_state(start());
+		shim_depth--;
+		errno = saved_errno;
+		return;
+	}
+	for (int i = 0; expected == SHIM_STARTING && i < START_WAIT_YIELDS; i++) {
+		sched_yield();
+		expected = __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE);
+	}
+}

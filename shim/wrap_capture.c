@@ -1,0 +1,98 @@
+/* shim/wrap_capture.c
+ * GROUP(CAPTURE): the begin of a capture excludes Sublet's context-wide calls; its end lets queued frees go on. */
+#include "shim/shim.h"
+
+/* One body for every begin: the lock is taken, the driver called, the outcome noted. */
+#define BEGIN(symbol, args, stream, per_thread)                                                                        \
+	do {                                                                                                           \
+		CUresult result_;                                                                                      \
+		if (!shim_active())                                                                                    \
+			return FORWARD(symbol, args);                                                                  \
+		shim_enter();                                                                                          \
+		captures_begin_lock(&shim_lifecycle.captures);                                                         \
+		result_ = FORWARD(symbol, args);                                                                       \
+		captures_begin_unlock(&shim_lifecycle.captures, result_, stream, per_thread);                          \
+		shim_leave();                                                                                          \
+		return result_;                                                                                        \
+	} while (0)
+
+CUresult CUDAAPI cuStreamBeginCapture(CUstream hStream)
+{
+	BEGIN(cuStreamBeginCapture, (hStream), hStream, false);
+}
+
+CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	BEGIN(cuStreamBeginCapture_ptsz, (hStream), hStream, true);
+}
+
+CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	BEGIN(cuStreamBeginCapture_v2, (hStream, mode), hStream, false);
+}
+
+CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	BEGIN(cuStreamBeginCapture_v2_ptsz, (hStream, mode), hStream, true);
+}
+
+CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+	const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	BEGIN(cuStreamBeginCaptureToGraph, (hStream, hGraph, dependencies, dependencyData, numDependencies, mode), hStream, false);
+}
+
+CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+	const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	BEGIN(cuStreamBeginCaptureToGraph_ptsz, (hStream, hGraph, dependencies, dependencyData, numDependencies, mode), hStream,
+		true);
+}
+
+static void capture_ended(CUresult result, CUstream stream, bool per_thread)
+{
+	if (!shim_active())
+		return;
+	shim_enter();
+	if (captures_end(&shim_lifecycle.captures, result, stream, per_thread))
+		reclaim_kick(&shim_lifecycle.reclaim);
+	shim_leave();
+}
+
+CUresult CUDAAPI cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	CUresult result = FORWARD(cuStreamEndCapture, (hStream, phGraph));
+
+	capture_ended(result, hStream, false);
+	return result;
+}
+
+CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	CUresult result = FORWARD(cuStreamEndCapture_ptsz, (hStream, phGraph));
+
+	capture_ended(result, hStream, true);
+	return result;
+}
+
+static void stream_gone(CUresult result, CUstream stream)
+{
+	if (result == CUDA_SUCCESS && shim_active() && captures_stream_gone(&shim_lifecycle.captures, stream))
+		reclaim_kick(&shim_lifecycle.reclaim);
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream hStream)
+{
+	CUresult result = FORWARD(cuStreamDestroy, (hStream));
+
+	stream_gone(result, hStream);
+	return result;
+}
+
+CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
+{
+	CUresult result = FORWARD(cuStreamDestroy_v2, (hStream));
+
+	stream_gone(result, hStream);
+	return result;
+}

@@ -1,0 +1,175 @@
+/* shim/wrap_context.c
+ * GROUP(CONTEXT): contexts come and go, and with them their allocations; peers get and lose their rights. */
+#include "shim/shim.h"
+
+#include "lifecycle/memory.h"
+
+static void seen(CUresult result, const CUcontext *context, CUdevice device)
+{
+	if (result == CUDA_SUCCESS && context && shim_active()) {
+		shim_enter();
+		lifecycle_context_seen(&shim_lifecycle, *context, device);
+		shim_leave();
+	}
+}
+
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CUresult result = FORWARD(cuCtxCreate_v2, (pctx, flags, dev));
+
+	seen(result, pctx, dev);
+	return result;
+}
+
+CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
+{
+	CUresult result = FORWARD(cuCtxCreate_v3, (pctx, paramsArray, numParams, flags, dev));
+
+	seen(result, pctx, dev);
+	return result;
+}
+
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+{
+	CUresult result = FORWARD(cuCtxCreate_v4, (pctx, ctxCreateParams, flags, dev));
+
+	seen(result, pctx, dev);
+	return result;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	CUresult result = FORWARD(cuDevicePrimaryCtxRetain, (pctx, dev));
+
+	seen(result, pctx, dev);
+	if (result == CUDA_SUCCESS && pctx && shim_active())
+		contexts_primary(&shim_lifecycle.contexts, *pctx);
+	return result;
+}
+
+/* ---- ends ---- */
+
+#define ENDING(symbol, args, context)                                                                                  \
+	do {                                                                                                           \
+		CUresult result_;                                                                                      \
+		if (!shim_active())                                                                                    \
+			return FORWARD(symbol, args);                                                                  \
+		shim_enter();                                                                                          \
+		lifecycle_context_end_begin(&shim_lifecycle, context);                                                 \
+		result_ = FORWARD(symbol, args);                                                                       \
+		lifecycle_context_end(&shim_lifecycle, context, result_ == CUDA_SUCCESS);                              \
+		shim_leave();                                                                                          \
+		return result_;                                                                                        \
+	} while (0)
+
+CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
+{
+	ENDING(cuCtxDestroy, (ctx), ctx);
+}
+
+CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
+{
+	ENDING(cuCtxDestroy_v2, (ctx), ctx);
+}
+
+/* The primary context of @device ends with its last release; a reset empties it at once. */
+static void primary_ended(CUdevice device, CUcontext context, CUresult result)
+{
+	unsigned int flags;
+	int active = 1;
+
+	if (result == CUDA_SUCCESS && shim_lifecycle.driver.DevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS)
+		active = 1;
+	lifecycle_context_end(&shim_lifecycle, context, result == CUDA_SUCCESS && !active);
+}
+
+#define PRIMARY_ENDING(symbol, dev)                                                                                    \
+	do {                                                                                                           \
+		CUcontext context_;                                                                                    \
+		CUresult result_;                                                                                      \
+		if (!shim_active())                                                                                    \
+			return FORWARD(symbol, (dev));                                                                 \
+		context_ = contexts_primary_of(&shim_lifecycle.contexts, dev);                                         \
+		if (!context_)                                                                                         \
+			return FORWARD(symbol, (dev));                                                                 \
+		shim_enter();                                                                                          \
+		lifecycle_context_end_begin(&shim_lifecycle, context_);                                                \
+		result_ = FORWARD(symbol, (dev));                                                                      \
+		primary_ended(dev, context_, result_);                                                                 \
+		shim_leave();                                                                                          \
+		return result_;                                                                                        \
+	} while (0)
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	PRIMARY_ENDING(cuDevicePrimaryCtxRelease, dev);
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	PRIMARY_ENDING(cuDevicePrimaryCtxRelease_v2, dev);
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	PRIMARY_ENDING(cuDevicePrimaryCtxReset, dev);
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	PRIMARY_ENDING(cuDevicePrimaryCtxReset_v2, dev);
+}
+
+/* ---- peers: the driver's switch does not reach VMM memory, whose rights are per mapping ---- */
+
+static int device_of(CUcontext context)
+{
+	int device = contexts_device_of(&shim_lifecycle.contexts, context);
+	CUcontext popped;
+	CUdevice found;
+
+	if (device >= 0 || shim_lifecycle.driver.CtxPushCurrent(context) != CUDA_SUCCESS)
+		return device;
+	if (shim_lifecycle.driver.CtxGetDevice(&found) == CUDA_SUCCESS)
+		device = found;
+	shim_lifecycle.driver.CtxPopCurrent(&popped);
+	return device;
+}
+
+CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	CUresult result = FORWARD(cuCtxEnablePeerAccess, (peerContext, Flags));
+	CUcontext current = NULL;
+
+	if (result != CUDA_SUCCESS || !shim_active())
+		return result;
+	shim_enter();
+	if (shim_lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
+		int from = device_of(current), to = device_of(peerContext);
+
+		if (from >= 0 && to >= 0 && from != to &&
+			contexts_peer_enable(&shim_lifecycle.contexts, current, peerContext, from, to))
+			memory_replay_access(&shim_lifecycle, to, -1);
+	}
+	shim_leave();
+	return result;
+}
+
+CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	CUresult result = FORWARD(cuCtxDisablePeerAccess, (peerContext));
+	CUcontext current = NULL;
+
+	if (result != CUDA_SUCCESS || !shim_active())
+		return result;
+	shim_enter();
+	if (shim_lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
+		int from = device_of(current), to = device_of(peerContext);
+
+		contexts_peer_disable(&shim_lifecycle.contexts, current, peerContext);
+		if (from >= 0 && to >= 0 && from != to)
+			memory_replay_access(&shim_lifecycle, to, from);
+	}
+	shim_leave();
+	return result;
+}

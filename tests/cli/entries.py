@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""`sublet entries` against the lists it is built from."""
+import json
+import os
+import re
+
+import harness
+
+
+def listed():
+    with open(os.path.join(harness.SOURCE, "shim/entries.def")) as text:
+        rows = re.findall(r'^(WRAP|PASS)\((\w+), "(\w+)", (\d+), (\w+), (\w+), (\w+),', text.read(), re.M)
+    return rows
+
+
+class Entries(harness.Case):
+    def given_json(self, *words):
+        got = self.sublet("entries", "--json", *words)
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        return json.loads(got.stdout)
+
+    def json_has_every_row_of_the_list_in_order(self):
+        rows, got = listed(), self.given_json()
+        self.assertGreater(len(rows), 500)
+        self.assertEqual(len(got), len(rows))
+        for (kind, symbol, base, since, stream, need, why), entry in zip(rows, got):
+            self.assertEqual(entry["symbol"], symbol)
+            self.assertEqual(entry["base"], base)
+            self.assertEqual(entry["since"], "%d.%d" % (int(since) // 1000, int(since) % 1000 // 10))
+            self.assertEqual(entry["stream"], stream.lower().replace("_", "-"))
+            self.assertEqual(entry["need"], need.lower())
+            self.assertEqual(entry["what"], kind.lower())
+            self.assertEqual(entry["group"], why.lower().replace("_", "-"))
+
+    def every_row_says_why(self):
+        for entry in self.given_json():
+            self.assertGreater(len(entry["because"]), 10, entry)
+
+    def table_has_one_line_per_row_and_a_head(self):
+        got = self.sublet("entries")
+        lines = got.stdout.splitlines()
+        self.assertEqual(len(lines), len(listed()) + 1)
+        self.assertEqual(lines[0].split()[:3], ["symbol", "base", "since"])
+        row = next(line for line in lines if line.startswith("cuMemAlloc_v2 ")).split()
+        self.assertEqual(row[:7], ["cuMemAlloc_v2", "cuMemAlloc", "3.2", "legacy", "required", "wrap", "memory"])
+
+    def wrapped_and_passed_split_the_list(self):
+        wrapped, passed = self.given_json("--wrapped"), self.given_json("--passed")
+        self.assertEqual({e["what"] for e in wrapped}, {"wrap"})
+        self.assertEqual({e["what"] for e in passed}, {"pass"})
+        self.assertEqual(len(wrapped) + len(passed), len(listed()))
+
+    def glob_matches_symbol_or_base(self):
+        self.assertEqual({e["symbol"] for e in self.given_json("cuMemFree")}, {"cuMemFree", "cuMemFree_v2"})
+        self.assertEqual([e["symbol"] for e in self.given_json("cuMemFree_v2")], ["cuMemFree_v2"])
+        self.assertTrue(all("Ipc" in e["symbol"] for e in self.given_json("cuIpc*")))
+
+    def glob_without_a_match_exits_1(self):
+        self.refuses(1, "no entry point matches 'cudaMalloc'", "entries", "cudaMalloc")
+
+    def both_halves_at_once_exit_2(self):
+        self.refuses(2, "'--wrapped' and '--passed'", "entries", "--wrapped", "--passed")
+
+    def two_patterns_exit_2(self):
+        self.refuses(2, "one pattern at most", "entries", "cuMemAlloc", "cuMemFree")
+
+
+if __name__ == "__main__":
+    harness.main()

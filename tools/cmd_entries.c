@@ -1,0 +1,194 @@
+/* tools/cmd_entries.c
+ * `sublet entries`: the table of the driver's entry points, printed from the lists the library is built from. Needs no
+ * driver and no cuda.h: parameters are left out of the expansion. */
+#include <fnmatch.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/command.h"
+
+enum entry_kind {
+	ENTRY_WRAP,
+	ENTRY_PASS,
+};
+
+struct entry {
+	const char *symbol;
+	const char *base;
+	int since;
+	const char *stream;
+	const char *need;
+	enum entry_kind kind;
+	const char *why; /* wrap group or pass reason */
+};
+
+static const struct entry entries[] = {
+#define WRAP(symbol, base, since, stream, need, group, ...) {#symbol, base, since, #stream, #need, ENTRY_WRAP, #group},
+#define PASS(symbol, base, since, stream, need, reason, ...) {#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
+#include "shim/entries.def"
+};
+
+static const struct {
+	enum entry_kind kind;
+	const char *token;
+	const char *sentence;
+} sentences[] = {
+#define GROUP(token, sentence) {ENTRY_WRAP, #token, sentence},
+#define REASON(token, sentence) {ENTRY_PASS, #token, sentence},
+#include "shim/reasons.def"
+};
+
+enum { ENTRIES = sizeof(entries) / sizeof(entries[0]), SENTENCES = sizeof(sentences) / sizeof(sentences[0]) };
+
+static const char help[] =
+	"usage: sublet entries [OPTION...] [NAME-GLOB]\n"
+	"\n"
+	"Lists the entry points of the CUDA driver, and for each whether Sublet wraps it or passes it on, and why.\n"
+	"\n"
+	"options:\n"
+	"      --wrapped  only those that Sublet answers itself\n"
+	"      --passed   only those for which programs get the driver's own\n"
+	"      --json     an array of objects\n"
+	"  -h, --help     this text\n"
+	"\n"
+	"NAME-GLOB is matched against the exported symbol and the name cuGetProcAddress knows; quote it.\n"
+	"\n"
+	"environment: none\n"
+	"\n"
+	"example:\n"
+	"  sublet entries --wrapped 'cuMem*'\n";
+
+struct entries_options {
+	bool wrapped, passed, json;
+	const char *glob; /* NULL: all */
+};
+
+static bool is_wanted(const struct entry *entry, const struct entries_options *options)
+{
+	if ((options->wrapped && entry->kind != ENTRY_WRAP) || (options->passed && entry->kind != ENTRY_PASS))
+		return false;
+	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 || fnmatch(options->glob, entry->base, 0) == 0;
+}
+
+static const char *sentence_of(const struct entry *entry)
+{
+	for (size_t i = 0; i < SENTENCES; i++)
+		if (sentences[i].kind == entry->kind && strcmp(sentences[i].token, entry->why) == 0)
+			return sentences[i].sentence;
+	return "";
+}
+
+/* LEGACY -> legacy, PER_THREAD -> per-thread */
+static const char *spoken(const char *token, char *text, size_t room)
+{
+	size_t i;
+
+	for (i = 0; token[i] && i < room - 1; i++) {
+		text[i] = token[i] == '_' ? '-' : token[i];
+		if (text[i] >= 'A' && text[i] <= 'Z')
+			text[i] = (char)(text[i] - 'A' + 'a');
+	}
+	text[i] = '\0';
+	return text;
+}
+
+/* 12040 -> 12.4 */
+static const char *version(int since, char *text, size_t room)
+{
+	snprintf(text, room, "%d.%d", since / 1000, since % 1000 / 10);
+	return text;
+}
+
+static void print_table(const struct entries_options *options)
+{
+	int symbol_width = 6, base_width = 4;
+	char since[16], stream[16], need[16], why[32];
+
+	for (size_t i = 0; i < ENTRIES; i++) {
+		if (!is_wanted(&entries[i], options))
+			continue;
+		if ((int)strlen(entries[i].symbol) > symbol_width)
+			symbol_width = (int)strlen(entries[i].symbol);
+		if ((int)strlen(entries[i].base) > base_width)
+			base_width = (int)strlen(entries[i].base);
+	}
+	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since", "stream",
+		"need", "what", "group", "because");
+	for (size_t i = 0; i < ENTRIES; i++) {
+		const struct entry *entry = &entries[i];
+
+		if (!is_wanted(entry, options))
+			continue;
+		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, entry->symbol, base_width, entry->base,
+			version(entry->since, since, sizeof(since)), spoken(entry->stream, stream, sizeof(stream)),
+			spoken(entry->need, need, sizeof(need)), entry->kind == ENTRY_WRAP ? "wrap" : "pass",
+			spoken(entry->why, why, sizeof(why)), sentence_of(entry));
+	}
+}
+
+/* The lists hold no quotes, backslashes or control characters (a test reads the output back). */
+static void print_json(const struct entries_options *options)
+{
+	char since[16], stream[16], need[16], why[32];
+	const char *before = "[\n";
+
+	for (size_t i = 0; i < ENTRIES; i++) {
+		const struct entry *entry = &entries[i];
+
+		if (!is_wanted(entry, options))
+			continue;
+		printf("%s  {\"symbol\": \"%s\", \"base\": \"%s\", \"since\": \"%s\", \"stream\": \"%s\", \"need\": \"%s\", "
+		       "\"what\": \"%s\", \"group\": \"%s\", \"because\": \"%s\"}",
+			before, entry->symbol, entry->base, version(entry->since, since, sizeof(since)),
+			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
+			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)), sentence_of(entry));
+		before = ",\n";
+	}
+	printf("\n]\n");
+}
+
+int cmd_entries(int argc, char **argv)
+{
+	static const struct option known[] = {
+		{"wrapped", no_argument, NULL, 'w'}, {"passed", no_argument, NULL, 'p'}, {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},    {0},
+	};
+	struct entries_options options = {0};
+	size_t wanted = 0;
+	int got;
+
+	opterr = 0;
+	while ((got = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
+		switch (got) {
+		case 'w':
+			options.wrapped = true;
+			break;
+		case 'p':
+			options.passed = true;
+			break;
+		case 'j':
+			options.json = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return STATUS_GOOD;
+		default:
+			return fail_option("entries", got, argv, known);
+		}
+	}
+	if (options.wrapped && options.passed)
+		return fail(STATUS_USAGE, "'--wrapped' and '--passed' leave nothing; give one of them");
+	if (argc - optind > 1)
+		return fail(STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);
+	options.glob = optind < argc ? argv[optind] : NULL;
+	for (size_t i = 0; i < ENTRIES; i++)
+		wanted += is_wanted(&entries[i], &options);
+	if (!wanted)
+		return fail(STATUS_BAD, "no entry point matches '%s'; see 'sublet entries' for all", options.glob);
+	if (options.json)
+		print_json(&options);
+	else
+		print_table(&options);
+	return STATUS_GOOD;
+}

@@ -1,0 +1,105 @@
+/* tools/command.c
+ * Complaints of the commands: one line each, with the next thing to type. */
+#include "tools/command.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	WORD_MAX = 32,     /* longer words are not compared */
+	OPTIONS_MAX = 32,  /* options of one command */
+};
+
+int fail(enum exit_status status, const char *format, ...)
+{
+	char line[4096]; /* one write, so that lines of several processes do not mix; paths fit, longer is cut */
+	va_list args;
+	int used;
+
+	used = snprintf(line, sizeof(line), "sublet: error: ");
+	va_start(args, format);
+	vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
+	va_end(args);
+	/* a file name may hold a newline; the promise is one line */
+	for (char *c = line; *c; c++)
+		if (*c == '\n')
+			*c = '?';
+	fflush(stdout);
+	fprintf(stderr, "%s\n", line);
+	return status;
+}
+
+static unsigned int min3(unsigned int a, unsigned int b, unsigned int c)
+{
+	unsigned int least = a < b ? a : b;
+
+	return least < c ? least : c;
+}
+
+/* Edits that turn @a into @b: insert, delete, replace, swap of neighbours. */
+static unsigned int distance(const char *a, const char *b)
+{
+	unsigned int d[WORD_MAX + 1][WORD_MAX + 1];
+	size_t na = strlen(a), nb = strlen(b);
+
+	if (na > WORD_MAX || nb > WORD_MAX)
+		return WORD_MAX;
+	for (unsigned int i = 0; i <= na; i++)
+		d[i][0] = i;
+	for (unsigned int j = 0; j <= nb; j++)
+		d[0][j] = j;
+	for (unsigned int i = 1; i <= na; i++) {
+		for (unsigned int j = 1; j <= nb; j++) {
+			unsigned int change = a[i - 1] != b[j - 1];
+
+			d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change);
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < d[i][j])
+				d[i][j] = d[i - 2][j - 2] + 1;
+		}
+	}
+	return d[na][nb];
+}
+
+const char *nearest_word(const char *word, const char *const *words)
+{
+	const char *best = NULL;
+	unsigned int best_distance = 3; /* two slips; more is another word */
+
+	for (; *words; words++) {
+		unsigned int now = distance(word, *words);
+
+		/* half of a short word changed is no slip either */
+		if (now < best_distance && 2 * now <= strlen(*words)) {
+			best = *words;
+			best_distance = now;
+		}
+	}
+	return best;
+}
+
+int fail_option(const char *command, int getopt_answer, char **argv, const struct option *options)
+{
+	const char *words[OPTIONS_MAX + 1];
+	const char *given = argv[optind - 1], *near;
+	char bare[WORD_MAX + 1];
+	size_t count = 0;
+
+	if (getopt_answer == ':')
+		return fail(STATUS_USAGE, "option '%s' needs a value; see 'sublet %s -h'", given, command);
+	if (strncmp(given, "--", 2) != 0) {
+		return fail(STATUS_USAGE, "unknown option '-%c'; see 'sublet %s -h'", optopt, command);
+	}
+	/* optopt is set for a known long option that was given a value it does not take */
+	if (optopt)
+		return fail(STATUS_USAGE, "option '%.*s' takes no value; see 'sublet %s -h'", (int)strcspn(given, "="), given,
+			command);
+	for (; options->name && count < OPTIONS_MAX; options++)
+		words[count++] = options->name;
+	words[count] = NULL;
+	snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(given + 2, "="), given + 2);
+	near = nearest_word(bare, words);
+	if (near)
+		return fail(STATUS_USAGE, "unknown option '--%s'; did you mean '--%s'?", bare, near);
+	return fail(STATUS_USAGE, "unknown option '%s'; see 'sublet %s -h'", given, command);
+}
