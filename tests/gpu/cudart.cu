@@ -1,7 +1,7 @@
 /* tests/gpu/cudart.cu
- * A CUDA runtime program that uses much of what programs use, and prints checksums and relations, never raw addresses, so that a
- * run under Sublet can be compared with a plain run word for word. Built twice by run.sh: with the static runtime, and with
- * the shared one and a default stream per thread. The last line of its output is one JSON object.
+ * A CUDA runtime program that uses much of what programs use, and prints checksums and relations, never raw addresses,
+ * so that a run under Sublet can be compared with a plain run word for word. Built twice by run.sh: with the static
+ * runtime, and with the shared one and a default stream per thread. The last line of its output is one JSON object.
  *
  *   cudart [--small]     --small: nothing over 64 MiB, for memory checkers */
 #include <cuda.h>
@@ -20,13 +20,13 @@
 
 #include "kernels.cu"
 
-#define CHECK(call)                                                                                                            \
-	do {                                                                                                                   \
-		cudaError_t check_error = (call);                                                                              \
-		if (check_error != cudaSuccess) {                                                                              \
-			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(check_error));          \
-			exit(1);                                                                                               \
-		}                                                                                                              \
+#define CHECK(call)                                                                                                    \
+	do {                                                                                                           \
+		cudaError_t check_error = (call);                                                                      \
+		if (check_error != cudaSuccess) {                                                                      \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(check_error));  \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 static const size_t KiB = 1ull << 10, MiB = 1ull << 20, GiB = 1ull << 30;
@@ -104,7 +104,7 @@ static void *entry_point(const char *name)
 static void test_sizes(bool small)
 {
 	const size_t sizes[] = {4, KiB, 25 * KiB, 128 * KiB, MiB - 4, MiB, MiB + 4, 2 * MiB, 2 * MiB + 4, 20 * MiB,
-				64 * MiB + 4 * KiB, GiB + 2 * MiB, 4 * GiB};
+		64 * MiB + 4 * KiB, GiB + 2 * MiB, 4 * GiB};
 	struct block {
 		char *p;
 		size_t size;
@@ -134,12 +134,12 @@ static void test_sizes(bool small)
 		CHECK(cudaPointerGetAttributes(&attributes, p + size / 2));
 		snprintf(key, sizeof(key), "attributes %zu", size);
 		say(&exact, key, "type %d device %d pointer %d host %d", attributes.type, attributes.device,
-		    attributes.devicePointer == p + size / 2, attributes.hostPointer != NULL);
+			attributes.devicePointer == p + size / 2, attributes.hostPointer != NULL);
 
 		snprintf(key, sizeof(key), "range %zu", size);
 		int code = address_range(&base, &range, (CUdeviceptr)p + size / 2);
 		say(&exact, key, "code %d base %d size %d aligned %d", code, base == (CUdeviceptr)p, range == size,
-		    (uintptr_t)p % 256 == 0);
+			(uintptr_t)p % 256 == 0);
 
 		CUdeviceptr at = (CUdeviceptr)p + size / 2;
 		current_context(&current);
@@ -154,8 +154,9 @@ static void test_sizes(bool small)
 		pointer_attribute(&legacy_ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at);
 		pointer_attribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at);
 		snprintf(key, sizeof(key), "driver attributes %zu", size);
-		say(&exact, key, "context %d type %u pointer %d managed %u device %u start %d size %d", owner == current,
-		    memory_type, device_pointer == at, managed & 1, ordinal, start == (CUdeviceptr)p, range_size == size);
+		say(&exact, key, "context %d type %u pointer %d managed %u device %u start %d size %d",
+			owner == current, memory_type, device_pointer == at, managed & 1, ordinal,
+			start == (CUdeviceptr)p, range_size == size);
 		snprintf(key, sizeof(key), "driver attributes %zu", size);
 		say(&info, key, "legacy ipc %d mapped %d", legacy_ipc, mapped);
 		for (size_t i = 0; i < blocks.size(); i++)
@@ -186,8 +187,8 @@ static void test_sizes(bool small)
 		CHECK(cudaFree(blocks[i].p));
 }
 
-/* Free memory goes down with an allocation and up at once with its free; total does not move. Meaningful only while no other
- * process uses the device. */
+/* Free memory goes down with an allocation and up at once with its free; total does not move. Meaningful only while no
+ * other process uses the device. */
 static void test_memory_info(bool small)
 {
 	size_t size = small ? 64 * MiB : 2 * GiB, slack = 64 * MiB;
@@ -201,9 +202,10 @@ static void test_memory_info(bool small)
 	CHECK(cudaFree(p));
 	CHECK(cudaMemGetInfo(&free_after, &total_after));
 	say(&exact, "memory info", "fell %d rose %d total same %d",
-	    free_before >= free_held + size && free_before <= free_held + size + slack,
-	    free_after + slack >= free_before && free_after <= free_before + slack, total_before == total_after);
-	say(&info, "memory info", "before %zu held %zu after %zu MiB", free_before / MiB, free_held / MiB, free_after / MiB);
+		free_before >= free_held + size && free_before <= free_held + size + slack,
+		free_after + slack >= free_before && free_after <= free_before + slack, total_before == total_after);
+	say(&info, "memory info", "before %zu held %zu after %zu MiB", free_before / MiB, free_held / MiB,
+		free_after / MiB);
 }
 
 static void test_errors()
@@ -254,8 +256,8 @@ static void test_streams(bool small)
 	}
 	for (int s = 0; s < STREAMS; s++)
 		CHECK(cudaStreamSynchronize(streams[s]));
-	say(&exact, "streams", "%llx %llx %x %x", checksum(copy, STREAMS * size), checksum(device[3], size), host[0][size / 8 + 1],
-	    host[3][7]);
+	say(&exact, "streams", "%llx %llx %x %x", checksum(copy, STREAMS * size), checksum(device[3], size),
+		host[0][size / 8 + 1], host[3][7]);
 	for (int s = 0; s < STREAMS; s++) {
 		CHECK(cudaFree(device[s]));
 		CHECK(cudaFreeHost(host[s]));
@@ -437,7 +439,8 @@ static void test_free_while_used(bool small)
 	CHECK(cudaStreamSynchronize(other));
 	CHECK(cudaStreamSynchronize(busy));
 	CHECK(cudaMemcpy(result, cell, sizeof(result), cudaMemcpyDeviceToHost));
-	say(&exact, "free while used", "foreign words %llu ran %d new block %llx", result[0], result[1] > 0, checksum(q, size));
+	say(&exact, "free while used", "foreign words %llu ran %d new block %llx", result[0], result[1] > 0,
+		checksum(q, size));
 	say(&info, "free while used", "free took %.2f ms", freed * 1e3);
 	CHECK(cudaFree(q));
 	CHECK(cudaFree(cell));
@@ -469,12 +472,14 @@ static void test_threads(bool small)
 					random ^= random << 13, random ^= random >> 7, random ^= random << 17;
 					size[k] = 64 * KiB + random % (8 * MiB) / 4 * 4;
 					CHECK(cudaMalloc(&p[k], size[k]));
-					fill_words<<<32, 256, 0, stream>>>((uint32_t *)p[k], size[k] / 4, (uint32_t)random);
+					fill_words<<<32, 256, 0, stream>>>(
+						(uint32_t *)p[k], size[k] / 4, (uint32_t)random);
 				}
 				for (int k = 0; k < 3; k++)
 					sum_words<<<32, 256, 0, stream>>>((uint32_t *)p[k], size[k] / 4, cell);
 				for (int k = 0; k < 3; k++)
-					CHECK(cudaFree(p[(k + 1) % 3])); /* the sums may still be running: the free's business */
+					CHECK(cudaFree(p[(k + 1) %
+							 3])); /* the sums may still be running: the free's business */
 			}
 			CHECK(cudaMemcpyAsync(&sums[t], cell, 8, cudaMemcpyDeviceToHost, stream));
 			CHECK(cudaStreamSynchronize(stream));

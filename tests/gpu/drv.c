@@ -1,6 +1,6 @@
 /* tests/gpu/drv.c
- * A driver-API program that prints checksums and relations, never raw addresses, so that a run under Sublet can be compared with a
- * plain run word for word. One source, three ways to the driver, chosen when it is compiled:
+ * A driver-API program that prints checksums and relations, never raw addresses, so that a run under Sublet can be
+ * compared with a plain run word for word. One source, three ways to the driver, chosen when it is compiled:
  *
  *   -DVIA_LINK      linked with -lcuda, calls the symbols
  *   -DVIA_DLSYM     dlopen of libcuda.so.1, then dlsym of the versioned names
@@ -24,19 +24,21 @@
 /* still exported, no longer in the headers under this signature */
 extern CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
 
-#define DRIVER_CALLS(X)                                                                                                        \
-	X(cuInit) X(cuDeviceGet) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                 \
-	X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize) X(cuCtxDestroy) X(cuCtxPopCurrent)                           \
-	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleUnload)                                                           \
-	X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemGetAddressRange) X(cuMemAllocPitch) X(cuMemHostAlloc)               \
-	X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpy) X(cuMemcpyHtoDAsync)                     \
-	X(cuMemcpyDtoHAsync) X(cuMemcpy2D) X(cuMemsetD8) X(cuMemsetD16) X(cuMemsetD32) X(cuMemsetD2D8) X(cuMemsetD32Async)     \
-	X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuLaunchHostFunc)          \
-	X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamBeginCapture) X(cuStreamEndCapture)              \
-	X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)                                         \
-	X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuEventDestroy) X(cuStreamWaitEvent)                         \
-	X(cuMemGetAllocationGranularity) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease)            \
-	X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)
+/* clang-format off */
+#define DRIVER_CALLS(X)                                                                                                \
+	X(cuInit) X(cuDeviceGet) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)          \
+	X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize) X(cuCtxDestroy) X(cuCtxPopCurrent)                   \
+	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo)        \
+	X(cuMemGetAddressRange) X(cuMemAllocPitch) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoD)                  \
+	X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpy) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpy2D)            \
+	X(cuMemsetD8) X(cuMemsetD16) X(cuMemsetD32) X(cuMemsetD2D8) X(cuMemsetD32Async)                                \
+	X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuLaunchKernel) X(cuLaunchKernelEx)                       \
+	X(cuLaunchHostFunc) X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamBeginCapture)        \
+	X(cuStreamEndCapture) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)           \
+	X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuEventDestroy) X(cuStreamWaitEvent)                 \
+	X(cuMemGetAllocationGranularity) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate)                     \
+	X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)
+/* clang-format on */
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -67,7 +69,8 @@ static void *resolve(const char *symbol, const char *base)
 	lookup_fn lookup = (lookup_fn)dlsym(driver, "cuGetProcAddress_v2");
 	CUdriverProcAddressQueryResult status;
 
-	if (!lookup || lookup(base, &found, strcmp(base, "cuCtxCreate") == 0 ? 3020 : 12000, 0, &status) != CUDA_SUCCESS)
+	if (!lookup ||
+		lookup(base, &found, strcmp(base, "cuCtxCreate") == 0 ? 3020 : 12000, 0, &status) != CUDA_SUCCESS)
 		found = NULL;
 #else
 #error "compile with -DVIA_LINK, -DVIA_DLSYM or -DVIA_PROCADDR"
@@ -92,13 +95,13 @@ static void resolve_all(void)
 }
 #endif
 
-#define CHECK(call)                                                                                                            \
-	do {                                                                                                                   \
-		CUresult check_code = (call);                                                                                  \
-		if (check_code != CUDA_SUCCESS) {                                                                              \
-			fprintf(stderr, "drv.c:%d: %s: CUresult %d\n", __LINE__, #call, (int)check_code);                      \
-			exit(1);                                                                                               \
-		}                                                                                                              \
+#define CHECK(call)                                                                                                    \
+	do {                                                                                                           \
+		CUresult check_code = (call);                                                                          \
+		if (check_code != CUDA_SUCCESS) {                                                                      \
+			fprintf(stderr, "drv.c:%d: %s: CUresult %d\n", __LINE__, #call, (int)check_code);              \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 #define KIB ((size_t)1 << 10)
@@ -153,7 +156,8 @@ static void fill_extra(CUdeviceptr at, size_t size, unsigned seed, CUstream stre
 		unsigned seed;
 	} args = {at, size / 4, seed};
 	size_t bytes = 20;
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &args, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+	void *extra[] = {
+		CU_LAUNCH_PARAM_BUFFER_POINTER, &args, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 
 	CHECK(DRV(cuLaunchKernel)(fill_words, 264, 1, 1, 256, 1, 1, 0, stream, NULL, extra));
 }
@@ -162,8 +166,13 @@ static void fill_ex(CUdeviceptr at, size_t size, unsigned seed, CUstream stream)
 {
 	unsigned long long count = size / 4;
 	void *params[] = {&at, &count, &seed};
-	CUlaunchConfig config = {.gridDimX = 264, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 256, .blockDimY = 1, .blockDimZ = 1,
-				 .hStream = stream};
+	CUlaunchConfig config = {.gridDimX = 264,
+		.gridDimY = 1,
+		.gridDimZ = 1,
+		.blockDimX = 256,
+		.blockDimY = 1,
+		.blockDimZ = 1,
+		.hStream = stream};
 
 	CHECK(DRV(cuLaunchKernelEx)(&config, fill_words, params, NULL));
 }
@@ -181,7 +190,8 @@ static unsigned long long checksum(CUdeviceptr at, size_t size)
 
 static void test_sizes(void)
 {
-	static const size_t sizes[] = {4, KIB, 128 * KIB, MIB - 4, MIB, 2 * MIB, 2 * MIB + 4, 20 * MIB, 64 * MIB, 3 * GIB};
+	static const size_t sizes[] = {
+		4, KIB, 128 * KIB, MIB - 4, MIB, 2 * MIB, 2 * MIB + 4, 20 * MIB, 64 * MIB, 3 * GIB};
 	CUdeviceptr blocks[10];
 	char key[64];
 
@@ -192,15 +202,21 @@ static void test_sizes(void)
 		unsigned type = 0;
 		size_t range_size = 0;
 		CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-						CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+			CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 		void *answers[] = {&owner, &type, &start, &range_size};
 
 		CHECK(DRV(cuMemAlloc)(&blocks[i], size));
 		at = blocks[i] + size / 2;
 		switch (i % 3) {
-		case 0: fill(blocks[i], size, (unsigned)i, NULL); break;
-		case 1: fill_extra(blocks[i], size, (unsigned)i, NULL); break;
-		case 2: fill_ex(blocks[i], size, (unsigned)i, NULL); break;
+		case 0:
+			fill(blocks[i], size, (unsigned)i, NULL);
+			break;
+		case 1:
+			fill_extra(blocks[i], size, (unsigned)i, NULL);
+			break;
+		case 2:
+			fill_ex(blocks[i], size, (unsigned)i, NULL);
+			break;
 		}
 		snprintf(key, sizeof(key), "sum %zu", size);
 		SAY(key, "%llx", checksum(blocks[i], size));
@@ -209,8 +225,8 @@ static void test_sizes(void)
 		SAY(key, "code %d base %d size %d", code, base == blocks[i], range == size);
 		snprintf(key, sizeof(key), "attributes %zu", size);
 		code = (int)DRV(cuPointerGetAttributes)(4, wanted, answers, at);
-		SAY(key, "code %d context %d type %u start %d size %d", code, owner == context, type, start == blocks[i],
-		    range_size == size);
+		SAY(key, "code %d context %d type %u start %d size %d", code, owner == context, type,
+			start == blocks[i], range_size == size);
 	}
 	for (int i = 0; i < 10; i++) {
 		snprintf(key, sizeof(key), "again %zu", sizes[i]);
@@ -251,12 +267,22 @@ static void test_copies(void)
 	CHECK(DRV(cuStreamSynchronize)(stream));
 	SAY("async copies", "%x %x %llx", pinned[0], pinned[MIB / 4 + 999], checksum(b, size));
 	CHECK(DRV(cuMemAllocPitch)(&pitched, &pitch, WIDTH, HEIGHT, 4));
-	CUDA_MEMCPY2D in = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = host, .srcPitch = WIDTH,
-			    .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = pitched, .dstPitch = pitch, .WidthInBytes = WIDTH,
-			    .Height = HEIGHT};
-	CUDA_MEMCPY2D out = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = pitched, .srcPitch = pitch,
-			     .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = back, .dstPitch = WIDTH, .WidthInBytes = WIDTH,
-			     .Height = HEIGHT};
+	CUDA_MEMCPY2D in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+		.srcHost = host,
+		.srcPitch = WIDTH,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+		.dstDevice = pitched,
+		.dstPitch = pitch,
+		.WidthInBytes = WIDTH,
+		.Height = HEIGHT};
+	CUDA_MEMCPY2D out = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+		.srcDevice = pitched,
+		.srcPitch = pitch,
+		.dstMemoryType = CU_MEMORYTYPE_HOST,
+		.dstHost = back,
+		.dstPitch = WIDTH,
+		.WidthInBytes = WIDTH,
+		.Height = HEIGHT};
 	memset(back, 0, WIDTH * HEIGHT);
 	CHECK(DRV(cuMemcpy2D)(&in));
 	CHECK(DRV(cuMemcpy2D)(&out));
@@ -318,8 +344,10 @@ static void test_graph(void)
 /* A program that uses the VMM calls itself. */
 static void test_own_vmm(void)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}}};
-	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemAccessDesc access = {
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at, base = 0;
 	size_t page = 0, range = 0, size;
@@ -335,8 +363,8 @@ static void test_own_vmm(void)
 	CHECK(DRV(cuMemSetAccess)(at, 2 * size, &access, 1));
 	fill(at, size, 13, NULL);
 	int code = (int)DRV(cuMemGetAddressRange)(&base, &range, at + 100);
-	SAY("own pages", "page %zu sums %llx %llx range %d %d %d", page, checksum(at, size), checksum(at + size, size), code,
-	    base == at, range == size);
+	SAY("own pages", "page %zu sums %llx %llx range %d %d %d", page, checksum(at, size), checksum(at + size, size),
+		code, base == at, range == size);
 	SAY("own pages given to cuMemFree", "%d", (int)DRV(cuMemFree)(at));
 	CHECK(DRV(cuCtxSynchronize)());
 	CHECK(DRV(cuMemUnmap)(at, 2 * size));
@@ -351,14 +379,16 @@ static void test_errors(void)
 
 	CHECK(DRV(cuMemGetInfo)(&free_bytes, &total));
 	SAY("allocate nothing", "%d", (int)DRV(cuMemAlloc)(&at, 0));
-	SAY("allocate too much", "%d %d", (int)DRV(cuMemAlloc)(&at, 2 * total), (int)DRV(cuMemAlloc)(&at, (size_t)1 << 50));
+	SAY("allocate too much", "%d %d", (int)DRV(cuMemAlloc)(&at, 2 * total),
+		(int)DRV(cuMemAlloc)(&at, (size_t)1 << 50));
 	SAY("free nothing", "%d", (int)DRV(cuMemFree)(0));
 	SAY("free elsewhere", "%d", (int)DRV(cuMemFree)(0x1000));
 	CHECK(DRV(cuMemAlloc)(&at, 8 * MIB));
 	SAY("free inside", "%d", (int)DRV(cuMemFree)(at + 2 * MIB));
 	fill(at, 8 * MIB, 17, NULL);
 	SAY("still there", "%llx", checksum(at, 8 * MIB));
-	SAY("free", "%d %d", (int)DRV(cuMemFree)(at), (int)DRV(cuMemFree)(at));
+	SAY("free", "%d", (int)DRV(cuMemFree)(at));
+	SAY("free twice", "%d", (int)DRV(cuMemFree)(at));
 	SAY("no result pointer", "%d", (int)DRV(cuMemAlloc)(NULL, 8 * MIB));
 }
 
@@ -375,7 +405,7 @@ static void test_memory_info(void)
 	CHECK(DRV(cuMemFree)(at));
 	CHECK(DRV(cuMemGetInfo)(&after, &total));
 	SAY("memory info", "fell %d rose %d total %d", before >= held + size && before <= held + size + slack,
-	    after + slack >= before, total == device_total);
+		after + slack >= before, total == device_total);
 	NOTE("memory info", "before %zu held %zu after %zu MiB", before / MIB, held / MIB, after / MIB);
 }
 
@@ -400,7 +430,7 @@ static void test_second_context(void)
 	CHECK(DRV(cuCtxGetCurrent)(&current));
 	CHECK(DRV(cuMemGetInfo)(&after, &total));
 	SAY("second context gone", "popped %d current %d memory back %d", popped == second, current == context,
-	    after + 256 * MIB >= before);
+		after + 256 * MIB >= before);
 }
 
 struct worker {
@@ -419,6 +449,7 @@ static void *worker_main(void *data)
 	CHECK(DRV(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
 	CHECK(DRV(cuMemAlloc)(&mine, 8));
 	CHECK(DRV(cuMemsetD8)(mine, 0, 8));
+	CHECK(DRV(cuStreamSynchronize)(NULL));
 	for (int i = 0; i < 150; i++) {
 		random = 2862933555777941757ull * random + 3037000493ull;
 		size_t size = 64 * KIB + (size_t)(random >> 40) % (6 * MIB) / 4 * 4;
@@ -497,7 +528,8 @@ static void test_free_while_used(void)
 	CHECK(DRV(cuStreamSynchronize)(other));
 	CHECK(DRV(cuStreamSynchronize)(busy));
 	CHECK(DRV(cuMemcpyDtoH)(result, result_at, 16));
-	SAY("free while used", "foreign words %llu ran %d new block %llx", result[0], result[1] > 0, checksum(q, 64 * MIB));
+	SAY("free while used", "foreign words %llu ran %d new block %llx", result[0], result[1] > 0,
+		checksum(q, 64 * MIB));
 	CHECK(DRV(cuMemFree)(q));
 	CHECK(DRV(cuMemFree)(result_at));
 	CHECK(DRV(cuStreamDestroy)(busy));

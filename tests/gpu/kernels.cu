@@ -1,7 +1,7 @@
 /* tests/gpu/kernels.cu
  * The kernels of the driver-API programs in tests/gpu and tests/bench. Those programs need no nvcc: they load the text
- * in kernels_ptx.h, which is made from this file with tests/gpu/make_kernels_ptx.sh. Integer arithmetic only, so that every
- * checksum is exact on every device. */
+ * in kernels_ptx.h, which is made from this file with tests/gpu/make_kernels_ptx.sh. Integer arithmetic only, so that
+ * every checksum is exact on every device. */
 #include <cstddef>
 #include <cstdint>
 
@@ -20,7 +20,8 @@ extern "C" __global__ void null_kernel(void)
 
 extern "C" __global__ void fill_words(uint32_t *words, uint64_t count, uint32_t seed)
 {
-	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count; i += (uint64_t)gridDim.x * blockDim.x)
+	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+		i += (uint64_t)gridDim.x * blockDim.x)
 		words[i] = mix(i, seed);
 }
 
@@ -29,7 +30,8 @@ extern "C" __global__ void sum_words(const uint32_t *words, uint64_t count, unsi
 {
 	unsigned long long part = 0;
 
-	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count; i += (uint64_t)gridDim.x * blockDim.x)
+	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+		i += (uint64_t)gridDim.x * blockDim.x)
 		part += words[i] * (2ull * i + 1);
 	atomicAdd(sum, part);
 }
@@ -37,7 +39,8 @@ extern "C" __global__ void sum_words(const uint32_t *words, uint64_t count, unsi
 /* result[0] += words that differ from what fill_words with @seed wrote. */
 extern "C" __global__ void check_words(const uint32_t *words, uint64_t count, uint32_t seed, unsigned long long *result)
 {
-	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count; i += (uint64_t)gridDim.x * blockDim.x)
+	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+		i += (uint64_t)gridDim.x * blockDim.x)
 		if (words[i] != mix(i, seed))
 			atomicAdd(result, 1ull);
 }
@@ -50,10 +53,10 @@ __device__ static uint64_t now_ns(void)
 	return t;
 }
 
-/* Keeps writing all of @words for @busy_ns, and before each new round reads back what the round before it wrote: somebody else
- * writing the same pages meanwhile is counted in result[0]. result[1] gets the rounds of thread 0. */
-extern "C" __global__ void hold_words(uint32_t *words, uint64_t count, uint64_t busy_ns, uint32_t seed,
-				      unsigned long long *result)
+/* Keeps writing all of @words for @busy_ns, and before each new round reads back what the round before it wrote:
+ * somebody else writing the same pages meanwhile is counted in result[0]. result[1] gets the rounds of thread 0. */
+extern "C" __global__ void hold_words(
+	uint32_t *words, uint64_t count, uint64_t busy_ns, uint32_t seed, unsigned long long *result)
 {
 	volatile uint32_t *own = words;
 	uint64_t first = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes kernels_ptx.h from kernels.cu (needs nvcc). The text is marked as an early PTX version on purpose: the kernels use
-# nothing newer, and so any driver since CUDA 10.2 can load it.
+# Makes kernels_ptx.h from kernels.cu (needs nvcc). The text is marked as an early PTX version on purpose: the kernels
+# use nothing newer, and so any driver since CUDA 10.2 can load it.
 set -eu
 cd "$(dirname "$0")"
 nvcc=${NVCC:-nvcc}

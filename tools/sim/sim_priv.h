@@ -1,0 +1,167 @@
+/* tools/sim/sim_priv.h
+ * What the files of the simulated driver share. One lock (sim_lock) covers every table; streams are queues with a worker
+ * each, and all waiting is on one condition (sim_moved), signalled whenever an operation ends. Simple beats fast here. */
+#ifndef SUBLET_TOOLS_SIM_SIM_PRIV_H
+#define SUBLET_TOOLS_SIM_SIM_PRIV_H
+
+#include "shim/cuda_abi.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/sim/sim.h"
+
+#define SIM_EXPORT __attribute__((visibility("default")))
+#define SIM_PAGE (2ull << 20)
+#define SIM_DEVICES_MAX 16
+#define SIM_HOST (-1) /* location of host memory in the machine's table */
+
+extern pthread_mutex_t sim_lock;
+extern pthread_cond_t sim_moved;
+
+struct sim_config {
+	uint64_t capacity, host_capacity;
+	int devices, driver_version;
+	bool without_vmm, without_record, without_fd, without_host_numa, internal_pointers;
+};
+extern struct sim_config sim_config;
+
+/* ---- every entry point begins with one of these ---- */
+enum sim_call {
+#define WRAP(symbol, base, since, stream, need, group, params, args) SIM_##symbol,
+#define PASS(symbol, base, since, stream, need, reason, params, args) SIM_##symbol,
+#include "shim/entries.def"
+	SIM_CALL_COUNT
+};
+CUresult sim_enter(enum sim_call call, bool before_init);
+/* Any call after cuInit. */
+#define ENTER(symbol)                                                                                                  \
+	do {                                                                                                           \
+		CUresult enter_ = sim_enter(SIM_##symbol, false);                                                      \
+		if (enter_ != CUDA_SUCCESS)                                                                            \
+			return enter_;                                                                                 \
+	} while (0)
+/* A call that needs a current context, which is put in @ctx; a lost one gives its error. */
+#define ENTER_CONTEXT(symbol, ctx)                                                                                     \
+	ENTER(symbol);                                                                                                 \
+	struct sim_context *ctx = sim_current();                                                                       \
+	if (!ctx)                                                                                                      \
+		return CUDA_ERROR_INVALID_CONTEXT;                                                                     \
+	if (ctx->sticky)                                                                                               \
+		return ctx->sticky
+
+/* ---- machine: capacity shared by processes (sim_machine.c) ---- */
+bool sim_machine_open(void);
+void sim_machine_close(void);
+const char *sim_machine_token(void);
+/* Take @bytes at @location (device, or SIM_HOST); the id names the physical memory machine-wide, 0 when full. */
+uint64_t sim_machine_take(int location, uint64_t bytes);
+/* Another reference of this process to physical memory @id, and one less; the bytes go with the last one of all. */
+bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location);
+void sim_machine_unref(uint64_t id);
+void sim_machine_exported(uint64_t id);
+uint64_t sim_machine_used(int location);
+
+/* ---- contexts (sim_context.c) ---- */
+struct sim_context {
+	int device;
+	bool primary, alive;
+	unsigned retained, flags;
+	CUresult sticky; /* the error of a lost context, else 0 */
+	struct sim_stream *streams;
+	struct sim_stream *legacy;
+	uint32_t peers; /* devices this context may access */
+	struct sim_context *next;
+};
+struct sim_context *sim_current(void);
+struct sim_context *sim_context_of(CUcontext handle); /* NULL: no such living context */
+void sim_contexts_drop_all(void);
+extern struct sim_context *sim_contexts;
+CUstreamCaptureMode *sim_thread_mode(void);
+
+/* ---- streams (sim_stream.c) ---- */
+struct sim_dep {
+	struct sim_stream *stream;
+	uint64_t ticket;
+};
+struct sim_op {
+	void (*run)(void *arg);
+	void *arg; /* freed with the operation */
+	struct sim_dep *deps;
+	size_t dep_count;
+	uint64_t ticket;
+	bool brief;
+	struct sim_op *next;
+};
+struct sim_stream {
+	struct sim_context *context;
+	bool blocking; /* synchronises with the legacy stream */
+	bool alive, worker, stop;
+	int owner_tid; /* of a per-thread default stream */
+	uint64_t queued, done;
+	struct sim_op *head, *tail;
+	struct sim_graph *capture;
+	CUstreamCaptureMode capture_mode;
+	bool capture_invalid, capture_joined;
+	unsigned users;
+	struct sim_stream *next, *all_next;
+};
+/* The stream a handle means; NULL: invalid. Call with sim_lock held. @per_thread: the twin's meaning of 0. */
+struct sim_stream *sim_stream_of(struct sim_context *ctx, CUstream handle, bool per_thread);
+/* Queue @run on @stream, or note it in the stream's capture. Takes @arg (malloc'd). Takes sim_lock. */
+CUresult sim_submit(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief);
+CUresult sim_submit_typed(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief,
+	CUgraphNodeType type, size_t arg_bytes);
+/* Wait until what is queued on the streams of @ctx (or of the whole device) has run. Without sim_lock. */
+void sim_wait_context(struct sim_context *ctx);
+void sim_wait_device(int device);
+CUresult sim_wait_stream(struct sim_context *ctx, CUstream handle, bool per_thread);
+void sim_streams_drop_all(void);
+uint64_t sim_live_streams(void), sim_live_events(void);
+/* May a call that is unsafe during capture go on? Else CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that
+ * forbid it are invalid. @always: also in RELAXED mode (context-wide calls). */
+CUresult sim_capture_check(bool always);
+
+/* ---- memory (sim_memory.c, sim_vmm.c) ---- */
+enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL, SIM_IPC };
+struct sim_block {
+	uint64_t address, bytes;
+	enum sim_kind kind;
+	struct sim_context *context;
+	int device;
+	uint64_t physical, buffer_id;
+};
+struct sim_handle {
+	uint64_t physical, bytes;
+	int location; /* device or SIM_HOST */
+	int fd;
+	unsigned refs, maps;
+	CUmemAllocationProp prop;
+};
+struct sim_mapping {
+	uint64_t address, bytes;
+	struct sim_handle *handle;
+	uint64_t buffer_id;
+	uint32_t readable, writable; /* devices with access */
+};
+struct sim_block *sim_block_at(uint64_t address);     /* containing; sim_lock held */
+struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock held */
+bool sim_reserved(uint64_t address);
+uint64_t sim_next_buffer_id(void);
+/* Is [address, address + bytes) something the device may touch, or ordinary host memory? */
+bool sim_range_ok(uint64_t address, uint64_t bytes);
+void sim_memory_drop_context(struct sim_context *ctx);
+void sim_memory_drop_all(void), sim_vmm_drop_all(void);
+uint64_t sim_live_blocks(void);
+void sim_vmm_counts(struct sim_counts *counts);
+
+/* ---- modules (sim_module.c) ---- */
+void sim_modules_drop_all(void);
+/* ---- graphs (sim_graph.c) ---- */
+struct sim_graph *sim_graph_new(void);
+void sim_graph_free(struct sim_graph *graph);
+bool sim_graph_add(struct sim_graph *graph, CUgraphNodeType type, void (*run)(void *), const void *arg, size_t arg_bytes);
+
+#endif
