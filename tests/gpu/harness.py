@@ -397,8 +397,8 @@ def write_reports(options, rows, facts, logs, seconds, command):
     short = [
         [
             r.step.name,
-            r.plain.split(";")[0],
-            r.sublet.split(";")[0],
+            r.plain.rsplit(";", 1)[0],
+            r.sublet.rsplit(";", 1)[0],
             r.memory,
             r.verdict + (f" ({r.note[:70]})" if r.note else ""),
         ]
@@ -497,6 +497,9 @@ def main():
         print("\n".join(s.name for s in selected))
         return 0
     steps.stop_on_signals()
+    nvcc = steps.find_nvcc()
+    if nvcc:  # its neighbours, such as compute-sanitizer
+        os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + os.pathsep + os.path.dirname(nvcc)
     begin = time.monotonic()
     build, reason = steps.find_build(options.build)
     if not build:

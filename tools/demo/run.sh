@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build=${1:?usage: tools/demo/run.sh BUILD}
-program=$build/tools/demo/demo
+program=$build/tools/demo
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 unset LD_PRELOAD SUBLET_SESSION SUBLET_ROLE
