@@ -440,6 +440,16 @@ uint64_t reclaim_held_bytes(struct lifecycle *lc, int device, uint64_t *ret_gene
 	return held;
 }
 
+void reclaim_settle(struct lifecycle *lc, uint64_t wait_ns)
+{
+	uint64_t deadline = now_ns() + wait_ns;
+
+	ranked_lock(&lc->reclaim.lock);
+	while (lc->reclaim.giving_back && now_ns() < deadline)
+		wait_changed(&lc->reclaim, 1000000);
+	ranked_unlock(&lc->reclaim.lock);
+}
+
 bool reclaim_cache_take(struct lifecycle *lc, int device, uint64_t bytes, CUmemGenericAllocationHandle *ret_handle)
 {
 	struct extent_cache *cache = &lc->reclaim.cache[device];

@@ -86,6 +86,9 @@ bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns);
  * false while some are on their way, when neither answer is exact. */
 uint64_t reclaim_held_bytes(struct lifecycle *lc, int device, uint64_t *ret_generation, bool *ret_settled);
 
+/* Wait until no pages are on their way back, at most @wait_ns: as long as the driver's unmap and release calls take. */
+void reclaim_settle(struct lifecycle *lc, uint64_t wait_ns);
+
 /* An extent of exactly @bytes from the cache. */
 bool reclaim_cache_take(struct lifecycle *lc, int device, uint64_t bytes, CUmemGenericAllocationHandle *ret_handle);
 

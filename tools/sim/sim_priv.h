@@ -1,206 +1,167 @@
 /* tools/sim/sim_priv.h
- * What every file of the simulated driver needs: the entry of a call, the one lock, handles, the calling thread.
- *
- * Locking: one mutex, sim_lock(), guards all state of this process. It is never held while a kernel, a host function, the
- * test hook or a transfer runs, nor while anything waits. The machine file has its own mutex (sim_machine.h), taken inside it.
- * No file calls an exported cu* function: in a process with a preloaded library that name may not be ours. */
-#ifndef SUBLET_SIM_PRIV_H
-#define SUBLET_SIM_PRIV_H
+ * What the files of the simulated driver share. One lock (sim_lock) covers every table; streams are queues with a worker
+ * each, and all waiting is on one condition (sim_moved), signalled whenever an operation ends. Simple beats fast here. */
+#ifndef SUBLET_TOOLS_SIM_SIM_PRIV_H
+#define SUBLET_TOOLS_SIM_SIM_PRIV_H
+
+#include "shim/cuda_abi.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Definitions inherit this from the declarations in cuda.h: entry points are exported, everything else stays hidden. */
-#pragma GCC visibility push(default)
-#include "shim/cuda_abi.h"
-#pragma GCC visibility pop
+#include "tools/sim/sim.h"
 
-/* ---- Entries ---- */
+#define SIM_EXPORT __attribute__((visibility("default")))
+#define SIM_PAGE (2ull << 20)
+#define SIM_DEVICES_MAX 16
+#define SIM_HOST (-1) /* location of host memory in the machine's table */
 
-enum sim_entry {
-#define WRAP(symbol, base, since, stream, need, group, params, args) SIM_ENTRY_##symbol,
-#define PASS(symbol, base, since, stream, need, reason, params, args) SIM_ENTRY_##symbol,
+extern pthread_mutex_t sim_lock;
+extern pthread_cond_t sim_moved;
+
+struct sim_config {
+	uint64_t capacity, host_capacity;
+	int devices, driver_version;
+	bool without_vmm, without_record, without_fd, without_host_numa, internal_pointers;
+};
+extern struct sim_config sim_config;
+
+/* ---- every entry point begins with one of these ---- */
+enum sim_call {
+#define WRAP(symbol, base, since, stream, need, group, params, args) SIM_##symbol,
+#define PASS(symbol, base, since, stream, need, reason, params, args) SIM_##symbol,
 #include "shim/entries.def"
-	SIM_ENTRY_COUNT
+	SIM_CALL_COUNT
 };
-
-const char *sim_entry_name(enum sim_entry entry);
-
-enum sim_enter_flags {
-	SIM_ANYTIME = 1u << 0, /* allowed before cuInit, after fork and inside host functions */
-};
-
-/* Everything that happens before the body of an entry: hook, counters, log, injection, initialised, forked. */
-CUresult sim_enter(enum sim_entry entry, unsigned int flags);
-
-#define SIM_ENTER(symbol)                                                                                              \
+CUresult sim_enter(enum sim_call call, bool before_init);
+/* Any call after cuInit. */
+#define ENTER(symbol)                                                                                                  \
 	do {                                                                                                           \
-		CUresult enter_ = sim_enter(SIM_ENTRY_##symbol, 0);                                                    \
+		CUresult enter_ = sim_enter(SIM_##symbol, false);                                                      \
 		if (enter_ != CUDA_SUCCESS)                                                                            \
 			return enter_;                                                                                 \
 	} while (0)
+/* A call that needs a current context, which is put in @ctx; a lost one gives its error. */
+#define ENTER_CONTEXT(symbol, ctx)                                                                                     \
+	ENTER(symbol);                                                                                                 \
+	struct sim_context *ctx = sim_current();                                                                       \
+	if (!ctx)                                                                                                      \
+		return CUDA_ERROR_INVALID_CONTEXT;                                                                     \
+	if (ctx->sticky)                                                                                               \
+		return ctx->sticky
 
-/* The definition of an entry whose work is the expression @call. */
-#define SIM_CALL(symbol, params, call)                                                                                 \
-	CUresult CUDAAPI symbol params                                                                                 \
-	{                                                                                                              \
-		SIM_ENTER(symbol);                                                                                     \
-		return call;                                                                                           \
-	}
+/* ---- machine: capacity shared by processes (sim_machine.c) ---- */
+bool sim_machine_open(void);
+void sim_machine_close(void);
+const char *sim_machine_token(void);
+/* Take @bytes at @location (device, or SIM_HOST); the id names the physical memory machine-wide, 0 when full. */
+uint64_t sim_machine_take(int location, uint64_t bytes);
+/* Another reference of this process to physical memory @id, and one less; the bytes go with the last one of all. */
+bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location);
+void sim_machine_unref(uint64_t id);
+void sim_machine_exported(uint64_t id);
+uint64_t sim_machine_used(int location);
 
-/* An entry and its per-thread twin (@suffix _ptsz or _ptds): @call may use `twin`, which says which of the two it is. */
-#define SIM_TWIN(symbol, suffix, params, call)                                                                         \
-	CUresult CUDAAPI symbol params                                                                                 \
-	{                                                                                                              \
-		const bool twin __attribute__((unused)) = false;                                                       \
-		SIM_ENTER(symbol);                                                                                     \
-		return call;                                                                                           \
-	}                                                                                                              \
-	CUresult CUDAAPI symbol##suffix params                                                                         \
-	{                                                                                                              \
-		const bool twin __attribute__((unused)) = true;                                                        \
-		SIM_ENTER(symbol##suffix);                                                                             \
-		return call;                                                                                           \
-	}
-
-/* ---- Configuration (sim_config.c) ---- */
-
-enum sim_feature {
-	SIM_VMM,
-	SIM_POSIX_FD,
-	SIM_HOST_NUMA,
-	SIM_HOST_VMM,
-	SIM_RDMA,
-	SIM_POOLS,
-	SIM_MANAGED,
-	SIM_CTX_RECORD_EVENT,
-	SIM_PARAM_INFO,
-	SIM_PEER,
-	SIM_DMA_BUF,
-	SIM_IPC,
-	SIM_FABRIC,
-	SIM_FEATURE_COUNT
+/* ---- contexts (sim_context.c) ---- */
+struct sim_context {
+	int device;
+	bool primary, alive;
+	unsigned retained, flags;
+	CUresult sticky; /* the error of a lost context, else 0 */
+	struct sim_stream *streams;
+	struct sim_stream *legacy;
+	uint32_t peers; /* devices this context may access */
+	struct sim_context *next;
 };
+struct sim_context *sim_current(void);
+struct sim_context *sim_context_of(CUcontext handle); /* NULL: no such living context */
+void sim_contexts_drop_all(void);
+extern struct sim_context *sim_contexts;
+CUstreamCaptureMode *sim_thread_mode(void);
 
-struct sim_config {
-	int devices;
-	uint64_t capacity_bytes;
-	uint64_t host_capacity_bytes;
-	int driver_version;
-	double speed;
-	bool verbose;
-	uint32_t without; /* bit per feature */
-	char machine[4000];
+/* ---- streams (sim_stream.c) ---- */
+struct sim_dep {
+	struct sim_stream *stream;
+	uint64_t ticket;
 };
-
-/* Reads the environment at the first call. */
-const struct sim_config *sim_config(void);
-void sim_config_forget(void);
-static inline bool sim_has(enum sim_feature feature)
-{
-	return (sim_config()->without & (1u << feature)) == 0;
-}
-/* Whether the row of @entry is there on this machine. */
-bool sim_entry_present(enum sim_entry entry);
-bool sim_parse_size(const char *text, uint64_t *ret_bytes);
-
-/* ---- Injection, counters, log (sim_fail.c) ---- */
-
-/* Count and log one call of @entry; the code it shall fail with, or CUDA_SUCCESS. */
-CUresult sim_fail_count(enum sim_entry entry);
-uint64_t sim_fail_calls(enum sim_entry entry);
-uint64_t sim_fail_total(void);
-void sim_fail_load_environment(const char *text);
-void sim_fail_reset(void);
-void sim_fail_fork_child(void);
-
-/* ---- State of the process (sim_entry.c) ---- */
-
-void sim_lock(void);
-void sim_unlock(void);
-/* Wait for any completion, or anything else that is announced; the lock is given up meanwhile. */
-void sim_wait(void);
-void sim_announce(void);
-
-bool sim_initialised(void);
-void sim_initialised_set(bool yes);
-/* After a fork the child has no driver: every call says so, and nothing of the parent is touched. */
-bool sim_forked(void);
-
-/* ---- The calling thread (sim_entry.c) ---- */
-
-#define SIM_CONTEXT_STACK 64
-
-struct sim_context;
-struct sim_stream;
-
-struct sim_thread {
-	struct sim_context *stack[SIM_CONTEXT_STACK];
-	int depth;
-	int capture_mode; /* CUstreamCaptureMode, for calls that are unsafe during capture */
-	int in_callback;  /* host functions and stream call-backs */
-	int in_hook;
-	struct sim_stream *own_stream; /* per-thread default stream of the context used last */
-	struct sim_context *own_context;
-	uint64_t id; /* never used again */
-	uint64_t epoch; /* of sim_reset: a thread of an older epoch starts anew */
+struct sim_op {
+	void (*run)(void *arg);
+	void *arg; /* freed with the operation */
+	struct sim_dep *deps;
+	size_t dep_count;
+	uint64_t ticket;
+	bool brief;
+	struct sim_op *next;
 };
-
-struct sim_thread *sim_thread(void);
-/* Called at thread exit, lock held: give the thread's default streams back (sim_stream.c). */
-void sim_stream_thread_gone(uint64_t thread_id);
-
-/* ---- Handles (sim_object.c) ---- */
-
-enum sim_type {
-	SIM_T_CONTEXT,
-	SIM_T_STREAM,
-	SIM_T_EVENT,
-	SIM_T_MODULE,
-	SIM_T_FUNCTION,
-	SIM_T_LIBRARY,
-	SIM_T_KERNEL,
-	SIM_T_GRAPH,
-	SIM_T_NODE,
-	SIM_T_EXEC,
-	SIM_T_POOL,
-	SIM_T_GREEN,
-	SIM_T_USER_OBJECT,
-	SIM_T_ARRAY,
-	SIM_T_LINK,
-	SIM_T_COUNT
+struct sim_stream {
+	struct sim_context *context;
+	bool blocking; /* synchronises with the legacy stream */
+	bool alive, worker, stop;
+	int owner_tid; /* of a per-thread default stream */
+	uint64_t queued, done;
+	struct sim_op *head, *tail;
+	struct sim_graph *capture;
+	CUstreamCaptureMode capture_mode;
+	bool capture_invalid, capture_joined;
+	unsigned users;
+	struct sim_stream *next, *all_next;
 };
+/* The stream a handle means; NULL: invalid. Call with sim_lock held. @per_thread: the twin's meaning of 0. */
+struct sim_stream *sim_stream_of(struct sim_context *ctx, CUstream handle, bool per_thread);
+/* Queue @run on @stream, or note it in the stream's capture. Takes @arg (malloc'd). Takes sim_lock. */
+CUresult sim_submit(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief);
+CUresult sim_submit_typed(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief,
+	CUgraphNodeType type, size_t arg_bytes);
+/* Wait until what is queued on the streams of @ctx (or of the whole device) has run. Without sim_lock. */
+void sim_wait_context(struct sim_context *ctx);
+void sim_wait_device(int device);
+CUresult sim_wait_stream(struct sim_context *ctx, CUstream handle, bool per_thread);
+void sim_streams_drop_all(void);
+uint64_t sim_live_streams(void), sim_live_events(void);
+/* May a call that is unsafe during capture go on? Else CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that
+ * forbid it are invalid. @always: also in RELAXED mode (context-wide calls). */
+CUresult sim_capture_check(bool always);
 
-/* First member of every struct whose address is a handle: so that a stale or foreign handle is an error and not a crash. */
-struct sim_object {
-	enum sim_type type;
-	struct sim_object *next, *prev; /* all of one type */
-	struct sim_object *chain;       /* in the bucket */
+/* ---- memory (sim_memory.c, sim_vmm.c) ---- */
+enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL, SIM_IPC };
+struct sim_block {
+	uint64_t address, bytes;
+	enum sim_kind kind;
+	struct sim_context *context;
+	int device;
+	uint64_t physical, buffer_id;
 };
+struct sim_handle {
+	uint64_t physical, bytes;
+	int location; /* device or SIM_HOST */
+	int fd;
+	unsigned refs, maps;
+	CUmemAllocationProp prop;
+};
+struct sim_mapping {
+	uint64_t address, bytes;
+	struct sim_handle *handle;
+	uint64_t buffer_id;
+	uint32_t readable, writable; /* devices with access */
+};
+struct sim_block *sim_block_at(uint64_t address);     /* containing; sim_lock held */
+struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock held */
+bool sim_reserved(uint64_t address);
+uint64_t sim_next_buffer_id(void);
+/* Is [address, address + bytes) something the device may touch, or ordinary host memory? */
+bool sim_range_ok(uint64_t address, uint64_t bytes);
+void sim_memory_drop_context(struct sim_context *ctx);
+void sim_memory_drop_all(void), sim_vmm_drop_all(void);
+uint64_t sim_live_blocks(void);
+void sim_vmm_counts(struct sim_counts *counts);
 
-void sim_object_add(struct sim_object *object, enum sim_type type);
-void sim_object_remove(struct sim_object *object);
-/* The object if @handle is a live one of @type, else NULL. Lock held. */
-void *sim_object_find(const void *handle, enum sim_type type);
-struct sim_object *sim_object_first(enum sim_type type);
-size_t sim_object_count(enum sim_type type);
-
-#define SIM_EACH(object, type_name) for (struct sim_object *object = sim_object_first(type_name); object; object = object->next)
-
-/* ---- Small helpers ---- */
-
-#define SIM_PAGE ((size_t)2 << 20) /* granularity of device memory */
-
-static inline uint64_t sim_round_up(uint64_t value, uint64_t unit)
-{
-	return (value + unit - 1) / unit * unit;
-}
-
-static inline int sim_min_int(int a, int b)
-{
-	return a < b ? a : b;
-}
+/* ---- modules (sim_module.c) ---- */
+void sim_modules_drop_all(void);
+/* ---- graphs (sim_graph.c) ---- */
+struct sim_graph *sim_graph_new(void);
+void sim_graph_free(struct sim_graph *graph);
+bool sim_graph_add(struct sim_graph *graph, CUgraphNodeType type, void (*run)(void *), const void *arg, size_t arg_bytes);
 
 #endif

@@ -1,20 +1,8 @@
 /* tools/sim/sim_resolve.c
- * cuGetProcAddress in both ABIs over the list of entry points, and the skeleton: every exported name that nothing else
- * here defines answers NOT_SUPPORTED. Definitions elsewhere are strong and win. */
+ * cuGetProcAddress in both ABIs over the list of entry points. */
 #include "tools/sim/sim_priv.h"
 
 #include <string.h>
-
-#define WRAP(symbol, base, since, stream, need, group, params, args)                                                   \
-	__attribute__((weak)) CUresult CUDAAPI symbol params                                                           \
-	{                                                                                                              \
-		CUresult result_ = sim_enter(SIM_##symbol, false);                                                     \
-		return result_ == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : result_;                                   \
-	}
-#define PASS(symbol, base, since, stream, need, reason, params, args)                                                  \
-	WRAP(symbol, base, since, stream, need, reason, params, args)
-/* entries.def undefines both at its end, and PASS expands to WRAP until then. */
-#include "shim/entries.def"
 
 #define LEGACY false
 #define PER_THREAD true
