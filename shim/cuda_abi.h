@@ -17,6 +17,9 @@
 #else
 /* The Python wheel of the runtime headers leaves cudaProfiler.h out; one row needs this type of it. */
 typedef enum CUoutput_mode_enum { CU_OUT_KEY_VALUE_PAIR = 0x00, CU_OUT_CSV = 0x01 } CUoutput_mode;
+CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, CUoutput_mode outputMode);
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
 #endif
 
 #if CUDA_VERSION < 13000

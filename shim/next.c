@@ -5,14 +5,11 @@
 #include <elf.h>
 #include <link.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
-struct search {
-	const char *name;
-	bool passed_self;
-	void *found;
-};
+/* Weak, so that the loader is no needed library of ours; libc brings it into every process. */
+extern struct r_debug _r_debug __attribute__((weak));
 
 struct symbols {
 	const ElfW(Sym) *table;
@@ -22,22 +19,18 @@ struct symbols {
 };
 
 /* glibc relocates these pointers in place, other loaders (and the vdso) leave them relative. */
-static const void *absolute(const struct dl_phdr_info *info, ElfW(Addr) pointer)
+static const void *absolute(const struct link_map *map, ElfW(Addr) pointer)
 {
-	return (const void *)(pointer < info->dlpi_addr ? pointer + info->dlpi_addr : pointer);
+	return (const void *)(pointer < map->l_addr ? pointer + map->l_addr : pointer);
 }
 
-static bool read_dynamic(const struct dl_phdr_info *info, struct symbols *ret_symbols)
+static bool read_dynamic(const struct link_map *map, struct symbols *ret_symbols)
 {
-	const ElfW(Dyn) *dynamic = NULL;
+	const ElfW(Dyn) *dynamic = map->l_ld;
 
-	memset(ret_symbols, 0, sizeof(*ret_symbols));
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	}
+	*ret_symbols = (struct symbols){0};
 	for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
-		const void *pointer = absolute(info, dynamic->d_un.d_ptr);
+		const void *pointer = absolute(map, dynamic->d_un.d_ptr);
 
 		if (dynamic->d_tag == DT_SYMTAB)
 			ret_symbols->table = pointer;
@@ -51,13 +44,21 @@ static bool read_dynamic(const struct dl_phdr_info *info, struct symbols *ret_sy
 	return ret_symbols->table && ret_symbols->strings;
 }
 
+/* Not strcmp: a sanitizer's runtime in front defines that too, and asks dlsym for its originals before its own are ready. */
+static bool same(const char *a, const char *b)
+{
+	for (; *a && *a == *b; a++)
+		b++;
+	return *a == *b;
+}
+
 static const ElfW(Sym) *match(const struct symbols *symbols, uint32_t index, const char *name)
 {
 	const ElfW(Sym) *symbol = &symbols->table[index];
 
 	/* An indirect function would have to be called to be resolved; neither dlsym nor dlvsym is one. */
 	if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC ||
-		strcmp(symbols->strings + symbol->st_name, name) != 0)
+		!same(symbols->strings + symbol->st_name, name))
 		return NULL;
 	return symbol;
 }
@@ -113,46 +114,27 @@ static const ElfW(Sym) *find_sysv(const struct symbols *symbols, const char *nam
 	return NULL;
 }
 
-static bool is_self(const struct dl_phdr_info *info)
-{
-	uintptr_t here = (uintptr_t)&is_self;
-
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-
-		if (header->p_type == PT_LOAD && here - (info->dlpi_addr + header->p_vaddr) < header->p_memsz)
-			return true;
-	}
-	return false;
-}
-
-static int visit(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct search *search = arg;
-	struct symbols symbols;
-	const ElfW(Sym) *symbol = NULL;
-
-	(void)size;
-	if (!search->passed_self) {
-		search->passed_self = is_self(info);
-		return 0;
-	}
-	if (!read_dynamic(info, &symbols))
-		return 0;
-	if (symbols.gnu_hash)
-		symbol = find_gnu(&symbols, search->name);
-	else if (symbols.sysv_hash)
-		symbol = find_sysv(&symbols, search->name);
-	if (!symbol)
-		return 0;
-	search->found = (void *)(info->dlpi_addr + symbol->st_value);
-	return 1;
-}
-
+/* Walks the loader's own list, not dl_iterate_phdr: the thread sanitizer wraps that, and is not ready when it asks. */
 void *next_definition(const char *name)
 {
-	struct search search = {.name = name};
+	bool passed_self = false;
 
-	dl_iterate_phdr(visit, &search);
-	return search.found;
+	for (const struct link_map *map = &_r_debug ? _r_debug.r_map : NULL; map; map = map->l_next) {
+		const ElfW(Sym) *symbol = NULL;
+		struct symbols symbols;
+
+		if (!passed_self) {
+			passed_self = map->l_ld == _DYNAMIC;
+			continue;
+		}
+		if (!read_dynamic(map, &symbols))
+			continue;
+		if (symbols.gnu_hash)
+			symbol = find_gnu(&symbols, name);
+		else if (symbols.sysv_hash)
+			symbol = find_sysv(&symbols, name);
+		if (symbol)
+			return (void *)(map->l_addr + symbol->st_value);
+	}
+	return NULL;
 }

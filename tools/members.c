@@ -112,14 +112,15 @@ static bool descends_from(int pid, int ancestor)
 	return false;
 }
 
-static bool is_of_this_run(const struct members *members, int pid, bool gone)
+static bool is_of_this_run(const struct members *members, int pid, uint64_t start_ticks)
 {
 	if (pid == members->command_pid || has_mark(pid, members->run_mark))
 		return true;
 	if (descends_from(pid, members->command_pid))
 		return true;
-	/* Ended before it could be asked. Its file stayed, so somebody follows it; most likely this is who. */
-	return gone;
+	/* Ended before it could be asked (looked at last: it may end while it is asked). Its file stayed, so somebody
+	 * follows it; most likely this is who. */
+	return stats_start_ticks(pid) != start_ticks;
 }
 
 static struct member *find(struct members *members, int pid)
@@ -135,7 +136,6 @@ static void meet(int pid, void *arg)
 	struct members *members = arg;
 	struct member *list, *known = find(members, pid);
 	const struct stats_page *page;
-	bool gone;
 
 	if (known)
 		return;
@@ -155,9 +155,8 @@ static void meet(int pid, void *arg)
 		return;
 	}
 	members->list = list;
-	gone = stats_start_ticks(pid) != page->start_ticks;
 	list[members->count] = (struct member){.pid = pid, .start_ticks = page->start_ticks, .page = page};
-	if (!is_of_this_run(members, pid, gone)) {
+	if (!is_of_this_run(members, pid, page->start_ticks)) {
 		list[members->count].page = NULL;
 		stats_unmap(page);
 	}

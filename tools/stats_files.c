@@ -28,7 +28,7 @@ void stats_files_each(const char *session, void (*visit)(int pid, void *arg), vo
 	closedir(folder);
 }
 
-enum { YOUNG_SECONDS = 5 };
+enum { YOUNG_SECONDS = 2 };
 
 static bool file_path(char *path, size_t room, const char *session, int pid)
 {

@@ -12,6 +12,7 @@ SOURCE = os.environ["SUBLET_TEST_SOURCE"]
 EXE = os.environ["SUBLET_TEST_EXE"]
 LIBRARY = os.environ["SUBLET_TEST_LIBRARY"]
 SIM_FOLDER = os.environ["SUBLET_TEST_SIM_FOLDER"]
+COMPILER = os.environ["SUBLET_TEST_COMPILER"]
 PAGE_WRITER = os.environ["SUBLET_TEST_PAGE_WRITER"]
 
 # What a developer's shell may have set and what would change the outcome.
