@@ -46,11 +46,6 @@ void ranked_unlock(struct ranked_lock *lock)
 	pthread_mutex_unlock(&lock->mutex);
 }
 
-int ranked_lock_none_held(void)
-{
-	return held_mask == 0;
-}
-
 void ranked_lock_fork_prepare(void)
 {
 	for (int rank = 0; rank < RANK_COUNT; rank++) {

@@ -34,9 +34,6 @@ void ranked_lock_release(struct ranked_lock *lock);
 void ranked_lock(struct ranked_lock *lock);
 void ranked_unlock(struct ranked_lock *lock);
 
-/* True when the calling thread holds no ranked lock: asserted before waits and driver calls. */
-int ranked_lock_none_held(void);
-
 /* fork: prepare takes every registered lock in rank order, parent gives them back, child makes them new. */
 void ranked_lock_fork_prepare(void);
 void ranked_lock_fork_parent(void);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "lifecycle/granules.h"
 
 struct arena_bucket {
@@ -75,15 +76,8 @@ static bool push_range(struct arena *arena, uint64_t address, uint64_t bytes)
 			return false;
 		}
 	}
-	if (bucket->count == bucket->capacity) {
-		size_t capacity = bucket->capacity ? bucket->capacity * 2 : 8;
-		uint64_t *grown = realloc(bucket->addresses, capacity * sizeof(*grown));
-
-		if (!grown)
-			return false;
-		bucket->addresses = grown;
-		bucket->capacity = capacity;
-	}
+	if (!list_room(&bucket->addresses, bucket->count, &bucket->capacity, sizeof(*bucket->addresses)))
+		return false;
 	bucket->addresses[bucket->count++] = address;
 	arena->free_bytes += bytes;
 	return true;

@@ -36,9 +36,4 @@ bool arena_take(struct arena *arena, uint64_t bytes, uint64_t *ret_address);
  * addresses. */
 void arena_return(struct arena *arena, uint64_t address, uint64_t bytes);
 
-static inline bool arena_contains(const struct arena *arena, uint64_t address)
-{
-	return address - arena->base < arena->size_bytes;
-}
-
 #endif

@@ -57,17 +57,8 @@ enum sublet_err backing_probe(struct backing_kind *kind, const struct driver *dr
 		if (result == CUDA_SUCCESS)
 			return SUBLET_OK;
 	}
-	return errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, (int)result, "device %d refused a %s extent (driver error %d)", device,
-		"2 MiB", (int)result);
-}
-
-uint64_t backing_bytes(const struct backing *backing)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < backing->count; i++)
-		bytes += backing->extents[i].bytes;
-	return bytes;
+	return errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, (int)result, "device %d refused a 2 MiB extent (driver error %d)", device,
+		(int)result);
 }
 
 void backing_clear(struct backing *backing)

@@ -54,6 +54,4 @@ CUresult backing_unmap(struct backing *backing, const struct driver *driver, uin
 /* Forget the extents after their handles went elsewhere (or nowhere). */
 void backing_clear(struct backing *backing);
 
-uint64_t backing_bytes(const struct backing *backing);
-
 #endif

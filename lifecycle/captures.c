@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "base/log.h"
 
 void captures_init(struct captures *captures, const struct driver *driver)
@@ -89,16 +90,7 @@ void captures_begin_unlock(struct captures *captures, CUresult result, CUstream 
 	struct capture key = make_key(stream, per_thread);
 
 	if (result == CUDA_SUCCESS && find(captures, &key) == captures->count) {
-		if (captures->count == captures->capacity) {
-			size_t capacity = captures->capacity ? captures->capacity * 2 : 8;
-			struct capture *grown = realloc(captures->list, capacity * sizeof(*grown));
-
-			if (grown) {
-				captures->list = grown;
-				captures->capacity = capacity;
-			}
-		}
-		if (captures->count < captures->capacity) {
+		if (list_room(&captures->list, captures->count, &captures->capacity, sizeof(*captures->list))) {
 			captures->driver->CtxGetCurrent(&key.context);
 			captures->list[captures->count++] = key;
 		} else {

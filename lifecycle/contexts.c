@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 void contexts_init(struct contexts *contexts, const struct driver *driver)
 {
 	memset(contexts, 0, sizeof(*contexts));
@@ -34,22 +36,6 @@ void contexts_forget(struct contexts *contexts)
 	contexts->peer_count = 0;
 }
 
-/* Room for one more element; false when memory ran out. */
-static bool grow(void **list, size_t count, size_t *capacity, size_t element_bytes)
-{
-	size_t wanted = *capacity ? *capacity * 2 : 8;
-	void *grown;
-
-	if (count < *capacity)
-		return true;
-	grown = realloc(*list, wanted * element_bytes);
-	if (!grown)
-		return false;
-	*list = grown;
-	*capacity = wanted;
-	return true;
-}
-
 static struct context *find_handle(struct contexts *contexts, CUcontext handle)
 {
 	for (size_t i = 0; i < contexts->count; i++) {
@@ -74,7 +60,7 @@ bool contexts_note(struct contexts *contexts, CUcontext handle, int device)
 
 	ranked_lock(&contexts->lock);
 	if (!find_handle(contexts, handle)) {
-		noted = grow((void **)&contexts->list, contexts->count, &contexts->capacity, sizeof(*contexts->list));
+		noted = list_room(&contexts->list, contexts->count, &contexts->capacity, sizeof(*contexts->list));
 		if (noted) {
 			contexts->list[contexts->count++] =
 				(struct context){.handle = handle, .device = device, .id = contexts->next_id++};
@@ -139,16 +125,6 @@ void contexts_drop(struct contexts *contexts, CUcontext handle)
 	if (peers_changed)
 		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
 	ranked_unlock(&contexts->lock);
-}
-
-bool contexts_known(struct contexts *contexts, uint64_t id)
-{
-	bool known;
-
-	ranked_lock(&contexts->lock);
-	known = find_id(contexts, id) != NULL;
-	ranked_unlock(&contexts->lock);
-	return known;
 }
 
 /* An event belongs to the context that is current when it is made. */
@@ -278,7 +254,7 @@ bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUc
 	bool noted;
 
 	ranked_lock(&contexts->lock);
-	noted = grow((void **)&contexts->peers, contexts->peer_count, &contexts->peer_capacity, sizeof(*contexts->peers));
+	noted = list_room(&contexts->peers, contexts->peer_count, &contexts->peer_capacity, sizeof(*contexts->peers));
 	if (noted) {
 		contexts->peers[contexts->peer_count++] = (struct peer){from_context, to_context, from, to};
 		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);

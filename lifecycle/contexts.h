@@ -63,7 +63,6 @@ CUcontext contexts_primary_of(struct contexts *contexts, int device);
 void contexts_dying(struct contexts *contexts, CUcontext handle, bool dying);
 /* @handle was destroyed or reset: its work has ended, its events are gone with it. */
 void contexts_drop(struct contexts *contexts, CUcontext handle);
-bool contexts_known(struct contexts *contexts, uint64_t id);
 
 /* Record one event per known context (cuCtxRecordEvent: all work submitted to it so far). The caller has excluded
  * captures (captures_exclude). Writes up to @capacity marks, *ret_count of them. Returns

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 static char file_path[512]; /* of this process's page; empty when it is private */
 
 const char *stats_native_name(enum stats_native kind)
@@ -32,31 +34,6 @@ static bool path_of(char *buffer, size_t bytes, const char *dir, int pid)
 	return length > 0 && (size_t)length < bytes;
 }
 
-uint64_t stats_start_ticks(int pid)
-{
-	char path[40], text[1024], *field;
-	unsigned long long ticks = 0;
-	ssize_t length;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	length = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (length <= 0)
-		return 0;
-	text[length] = '\0';
-	/* The name (field 2) may hold blanks and brackets: count from its last bracket, which ends field 2. */
-	field = strrchr(text, ')');
-	for (int i = 2; field && i < 22; i++)
-		field = strchr(field + 1, ' ');
-	if (field)
-		ticks = strtoull(field + 1, NULL, 10);
-	return ticks;
-}
-
 static void fill_identity(struct stats_page *page, const char *role)
 {
 	int fd;
@@ -65,7 +42,7 @@ static void fill_identity(struct stats_page *page, const char *role)
 	page->size_bytes = sizeof(*page);
 	page->pid = (int32_t)getpid();
 	page->state = STATS_RUNNING;
-	page->start_ticks = stats_start_ticks(page->pid);
+	page->start_ticks = process_start_ticks(page->pid, NULL);
 	for (size_t i = 0; role && role[i] && i < sizeof(page->role) - 1; i++)
 		page->role[i] = role[i];
 	fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);

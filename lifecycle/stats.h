@@ -94,9 +94,6 @@ struct stats_page *stats_after_fork(struct stats_page *parent_page);
 const struct stats_page *stats_open(const char *dir, int pid);
 void stats_unmap(const struct stats_page *page);
 
-/* Start time of process @pid in clock ticks since boot, 0 when there is none such. Source: proc(5). */
-uint64_t stats_start_ticks(int pid);
-
 /* Add or take @bytes (and one allocation) to a counter; keeps the peak. */
 void stats_add(struct stats_bytes *counter, uint64_t bytes);
 void stats_sub(struct stats_bytes *counter, uint64_t bytes);

@@ -16,7 +16,6 @@
 struct real_table {
 	void *real[ENTRY_COUNT];
 	unsigned short by_address[ADDRESS_PLACES]; /* id plus one; 0 is empty */
-	uintptr_t base;                            /* where libcuda is loaded */
 };
 
 static struct real_table *table;
@@ -47,7 +46,7 @@ static int by_address(const struct real_table *t, const void *address)
 
 /* @path is loaded: NOLOAD only takes a reference, which also keeps the addresses valid for good. Another link namespace
  * (dlmopen) has its own copy and is not found here; its programs keep the driver's pointers. */
-static void load_table(const char *path, uintptr_t base)
+static void load_table(const char *path)
 {
 	struct real_table *fresh, *expected = NULL;
 	void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
@@ -58,7 +57,6 @@ static void load_table(const char *path, uintptr_t base)
 	fresh = calloc(1, sizeof(*fresh));
 	if (!fresh)
 		return;
-	fresh->base = base;
 	for (int id = 0; id < ENTRY_COUNT; id++) {
 		void *address = shim_real_dlsym(handle, entries[id].symbol);
 		unsigned place;
@@ -84,35 +82,30 @@ static void load_table(const char *path, uintptr_t base)
 		(int)ENTRY_COUNT);
 }
 
-struct loaded_driver {
-	char path[512];
-	uintptr_t base;
-};
+#define PATH_BYTES 512
 
 static int find_loaded(struct dl_phdr_info *info, size_t size, void *arg)
 {
-	struct loaded_driver *driver = arg;
 	size_t length = info->dlpi_name ? strlen(info->dlpi_name) : 0;
 
 	(void)size;
-	if (!is_libcuda(info->dlpi_name) || length >= sizeof(driver->path))
+	if (!is_libcuda(info->dlpi_name) || length >= PATH_BYTES)
 		return 0;
-	memcpy(driver->path, info->dlpi_name, length + 1);
-	driver->base = info->dlpi_addr;
+	memcpy(arg, info->dlpi_name, length + 1);
 	return 1;
 }
 
 static struct real_table *current_table(void)
 {
 	struct real_table *t = __atomic_load_n(&table, __ATOMIC_ACQUIRE);
-	struct loaded_driver driver;
+	char path[PATH_BYTES];
 
 	if (SUBLET_LIKELY(t != NULL))
 		return t;
 	/* Linked directly: nobody asked for a symbol, but the library is there. The search ends before dlopen is called,
 	 * which takes the lock that the search holds. */
-	if (dl_iterate_phdr(find_loaded, &driver) == 1)
-		load_table(driver.path, driver.base);
+	if (dl_iterate_phdr(find_loaded, path) == 1)
+		load_table(path);
 	return __atomic_load_n(&table, __ATOMIC_ACQUIRE);
 }
 
@@ -137,7 +130,7 @@ void shim_see_driver(void *address)
 	if (__atomic_load_n(&table, __ATOMIC_ACQUIRE))
 		return;
 	if (dladdr(address, &info) && is_libcuda(info.dli_fname))
-		load_table(info.dli_fname, (uintptr_t)info.dli_fbase);
+		load_table(info.dli_fname);
 }
 
 /* Look-ups come before the start, so they are counted here and copied into the page when there is one. */

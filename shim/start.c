@@ -21,7 +21,7 @@ struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
 static struct stats_page *page;
-static pid_t atfork_registered_by; /* the handlers are inherited over fork, but not over exec */
+static bool atfork_registered; /* inherited over fork, as the handlers are */
 
 static void set_state(enum shim_state state)
 {
@@ -200,8 +200,8 @@ void shim_start(void)
 		int saved_errno = errno;
 
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
-		if (atfork_registered_by == 0) {
-			atfork_registered_by = getpid();
+		if (!atfork_registered) {
+			atfork_registered = true;
 			pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 		}
 		shim_depth++;

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "lifecycle/stats.h"
 #include "tools/command.h"
 #include "tools/members.h"
@@ -172,7 +173,7 @@ int launch_follow(const char *session, char **argv)
 	char mark[64];
 	int status, folder_fd;
 
-	snprintf(mark, sizeof(mark), "SUBLET_RUN=%d.%llu", (int)getpid(), (unsigned long long)stats_start_ticks(getpid()));
+	snprintf(mark, sizeof(mark), "SUBLET_RUN=%d.%llu", (int)getpid(), (unsigned long long)process_start_ticks(getpid(), NULL));
 	if (setenv("SUBLET_FOLLOW", "1", 1) || setenv("SUBLET_RUN", strchr(mark, '=') + 1, 1))
 		return fail(STATUS_BAD, "out of memory; try again");
 	folder_fd = watch(session);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "base/process.h"
 #include "lifecycle/stats.h"
 #include "tools/stats_files.h"
 
@@ -120,7 +121,7 @@ static bool is_of_this_run(const struct members *members, int pid, uint64_t star
 		return true;
 	/* Ended before it could be asked (looked at last: it may end while it is asked). Its file stayed, so somebody
 	 * follows it; most likely this is who. */
-	return stats_start_ticks(pid) != start_ticks;
+	return process_start_ticks(pid, NULL) != start_ticks;
 }
 
 static struct member *find(struct members *members, int pid)
@@ -175,7 +176,7 @@ static const char *describe(const struct member *member, char *text, size_t room
 static void look_at(struct member *member)
 {
 	char who[96], managed[16], native[16];
-	bool over = stats_start_ticks(member->pid) != member->start_ticks;
+	bool over = process_start_ticks(member->pid, NULL) != member->start_ticks;
 	struct usage usage;
 
 	if (!member->page) {

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "lifecycle/stats.h"
 
 void stats_files_each(const char *session, void (*visit)(int pid, void *arg), void *arg)
@@ -75,7 +76,7 @@ static void sweep_one(int pid, void *arg)
 		return;
 	start_ticks = page->start_ticks;
 	stats_unmap(page);
-	if (stats_start_ticks(pid) != start_ticks && !is_young(session, pid))
+	if (process_start_ticks(pid, NULL) != start_ticks && !is_young(session, pid))
 		remove_file(session, pid);
 }
 

@@ -379,7 +379,7 @@ SIM_EXPORT void sublet_sim_reset(void)
 	sublet_sim_on_call(NULL);
 	sim_streams_drop_all();
 	pthread_mutex_lock(&sim_lock);
-	sim_memory_drop_all();
+	sim_memory_drop(NULL);
 	sim_vmm_drop_all();
 	sim_contexts_drop_all();
 	sim_modules_drop_all();

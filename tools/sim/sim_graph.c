@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 struct node {
 	CUgraphNodeType type;
 	void (*run)(void *);
@@ -41,22 +43,14 @@ bool sim_graph_add(struct sim_graph *graph, CUgraphNodeType type, void (*run)(vo
 {
 	void *copy = NULL;
 
-	if (graph->count == graph->capacity) {
-		size_t capacity = graph->capacity ? graph->capacity * 2 : 16;
-		struct node *grown = realloc(graph->nodes, capacity * sizeof(*grown));
-
-		if (!grown)
-			return false;
-		graph->nodes = grown;
-		graph->capacity = capacity;
-	}
+	if (!list_room(&graph->nodes, graph->count, &graph->capacity, sizeof(*graph->nodes)))
+		return false;
 	if (arg_bytes) {
 		copy = malloc(arg_bytes);
 		if (!copy)
 			return false;
 		memcpy(copy, arg, arg_bytes);
 	}
-	/* The size stands before nothing else needs it: a copy of the graph keeps the nodes by reference. */
 	graph->nodes[graph->count++] = (struct node){type, run, copy};
 	return true;
 }

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 #define MACHINE_MAGIC 0x53494d31u
 #define PIECES 65536
 #define HOLDERS 6
@@ -48,27 +50,13 @@ static struct machine *machine;
 static int own_process; /* index plus one */
 static char token[64];
 
+/* 0 for a process that is gone; a zombie holds nothing any more. */
 static uint64_t start_of(int pid)
 {
-	char path[40], text[512], *p;
-	ssize_t n;
-	int fd;
+	bool zombie;
+	uint64_t ticks = process_start_ticks(pid, &zombie);
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	p = strrchr(text, ')');
-	if (p && p[1] && p[2] == 'Z') /* a zombie holds nothing any more */
-		return 0;
-	for (int i = 2; p && i < 22; i++)
-		p = strchr(p + 1, ' ');
-	return p ? strtoull(p + 1, NULL, 10) : 0;
+	return zombie ? 0 : ticks;
 }
 
 static void lock_machine(void)

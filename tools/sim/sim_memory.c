@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/list.h"
+
 /* Sorted by address. */
 static struct sim_block **blocks;
 static size_t block_count, block_capacity;
@@ -39,15 +41,8 @@ static bool insert(struct sim_block *block)
 {
 	size_t i = first_after(block->address);
 
-	if (block_count == block_capacity) {
-		size_t capacity = block_capacity ? block_capacity * 2 : 64;
-		struct sim_block **grown = realloc(blocks, capacity * sizeof(*grown));
-
-		if (!grown)
-			return false;
-		blocks = grown;
-		block_capacity = capacity;
-	}
+	if (!list_room(&blocks, block_count, &block_capacity, sizeof(*blocks)))
+		return false;
 	memmove(&blocks[i + 1], &blocks[i], (block_count - i) * sizeof(*blocks));
 	blocks[i] = block;
 	block_count++;
@@ -465,7 +460,7 @@ bool sim_range_ok(uint64_t address, uint64_t bytes)
 	return ok;
 }
 
-static void drop(struct sim_context *context)
+void sim_memory_drop(struct sim_context *context)
 {
 	for (size_t i = block_count; i-- > 0;) {
 		struct sim_block *block = blocks[i];
@@ -475,16 +470,6 @@ static void drop(struct sim_context *context)
 		take_out(block);
 		release(block);
 	}
-}
-
-void sim_memory_drop_context(struct sim_context *context)
-{
-	drop(context);
-}
-
-void sim_memory_drop_all(void)
-{
-	drop(NULL);
 }
 
 uint64_t sim_live_blocks(void)

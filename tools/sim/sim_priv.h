@@ -125,7 +125,7 @@ uint64_t sim_live_streams(void), sim_live_events(void);
 CUresult sim_capture_check(bool always);
 
 /* ---- memory (sim_memory.c, sim_vmm.c) ---- */
-enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL, SIM_IPC };
+enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL };
 struct sim_block {
 	uint64_t address, bytes;
 	enum sim_kind kind;
@@ -152,8 +152,9 @@ bool sim_reserved(uint64_t address);
 uint64_t sim_next_buffer_id(void);
 /* Is [address, address + bytes) something the device may touch, or ordinary host memory? */
 bool sim_range_ok(uint64_t address, uint64_t bytes);
-void sim_memory_drop_context(struct sim_context *ctx);
-void sim_memory_drop_all(void), sim_vmm_drop_all(void);
+/* Every block of @ctx, of all contexts when NULL; sim_lock held. */
+void sim_memory_drop(struct sim_context *ctx);
+void sim_vmm_drop_all(void);
 uint64_t sim_live_blocks(void);
 void sim_vmm_counts(struct sim_counts *counts);
 

@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/list.h"
+
 struct reservation {
 	uint64_t address, bytes;
 };
@@ -27,19 +29,6 @@ static uint64_t next_buffer_id = 1;
 uint64_t sim_next_buffer_id(void)
 {
 	return next_buffer_id++;
-}
-
-static bool grow(void **list, size_t count, size_t *capacity, size_t element)
-{
-	size_t wanted = *capacity ? *capacity * 2 : 64;
-	void *grown = count < *capacity ? *list : realloc(*list, wanted * element);
-
-	if (!grown)
-		return false;
-	if (count >= *capacity)
-		*capacity = wanted;
-	*list = grown;
-	return true;
 }
 
 static struct reservation *reservation_of(uint64_t address)
@@ -146,7 +135,7 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
 	if ((uint64_t)area + size + extra > base + size)
 		munmap((void *)(base + size), (uint64_t)area + extra - base);
 	pthread_mutex_lock(&sim_lock);
-	if (grow((void **)&reservations, reservation_count, &reservation_capacity, sizeof(*reservations)))
+	if (list_room(&reservations, reservation_count, &reservation_capacity, sizeof(*reservations)))
 		reservations[reservation_count++] = (struct reservation){base, size};
 	pthread_mutex_unlock(&sim_lock);
 	*ptr = base;
@@ -194,7 +183,7 @@ static struct sim_handle *new_handle(int fd, uint64_t physical, uint64_t bytes, 
 {
 	struct sim_handle *handle = calloc(1, sizeof(*handle));
 
-	if (!handle || !grow((void **)&handles, handle_count, &handle_capacity, sizeof(*handles))) {
+	if (!handle || !list_room(&handles, handle_count, &handle_capacity, sizeof(*handles))) {
 		free(handle);
 		return NULL;
 	}
@@ -284,7 +273,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGene
 		goto out;
 	result = CUDA_ERROR_OUT_OF_MEMORY;
 	mapping = calloc(1, sizeof(*mapping));
-	if (!mapping || !grow((void **)&mappings, mapping_count, &mapping_capacity, sizeof(*mappings)))
+	if (!mapping || !list_room(&mappings, mapping_count, &mapping_capacity, sizeof(*mappings)))
 		goto out;
 	if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->fd, 0) == MAP_FAILED)
 		goto out;
