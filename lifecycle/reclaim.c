@@ -184,8 +184,8 @@ static void give_back(struct lifecycle *lc, struct allocation *allocation)
 	for (uint32_t i = 0; i < allocation->backing.count; i++) {
 		struct extent *extent = &allocation->backing.extents[i];
 
-		/* An extent that may still be mapped is not given to anybody else. */
-		if (result != CUDA_SUCCESS || !cache_put(lc, allocation->device, extent))
+		/* An extent that may still be mapped, by us or by who holds a handle of it, is not given to anybody else. */
+		if (result != CUDA_SUCCESS || allocation->exposed || !cache_put(lc, allocation->device, extent))
 			lc->driver.MemRelease(extent->handle);
 	}
 	if (result == CUDA_SUCCESS)
