@@ -8,6 +8,9 @@
 #include "shim/next.h"
 #include "shim/shim.h"
 
+/* Weak: musl has none. */
+extern int dladdr1(const void *address, Dl_info *info, void **extra, int flags) __attribute__((weak));
+
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);
 
@@ -70,7 +73,7 @@ void *shim_own_lookup(void *handle, const char *name, const char *version, const
 		!shim_next_dlvsym(RTLD_DEFAULT, name, version))
 		return NULL;
 	if (handle == RTLD_NEXT &&
-		(!dladdr1(caller, &info, &asker, RTLD_DL_LINKMAP) || !next_comes_before_us(asker)))
+		(!dladdr1 || !dladdr1(caller, &info, &asker, RTLD_DL_LINKMAP) || !next_comes_before_us(asker)))
 		return NULL;
 	return sym ? (void *)dlsym : (void *)dlvsym;
 }

@@ -57,8 +57,9 @@ void shim_start(void);
 
 /* ---- the guard ---- */
 
-/* Above zero while a wrapper of this thread is at work: calls that come back into this library meanwhile (from the driver,
- * a signal handler, another interposer) are forwarded. */
+/* Above zero while this thread is inside Sublet's own work, where locks may be held: calls that come back into this library
+ * meanwhile (from the driver, a signal handler, another interposer) are forwarded. Not raised around a call of the
+ * application that is only passed on: what comes back from there (a profiler's call-back) is served as usual. */
 extern SUBLET_TLS int shim_depth;
 /* Added while this thread reads the driver's exports: an interposer's dlsym that asks by way of ours finds no driver yet,
  * instead of reading them once more. */
