@@ -12,6 +12,7 @@ import unittest
 SOURCE = os.environ["SUBLET_TEST_SOURCE"]
 EXE = os.environ["SUBLET_TEST_EXE"]
 LIBRARY = os.environ["SUBLET_TEST_LIBRARY"]
+BUILD = os.environ["SUBLET_TEST_BUILD"]
 SIM_FOLDER = os.environ["SUBLET_TEST_SIM_FOLDER"]
 COMPILER = os.environ["SUBLET_TEST_COMPILER"]
 PAGE_WRITER = os.environ["SUBLET_TEST_PAGE_WRITER"]
