@@ -1,7 +1,7 @@
 /* tests/sim/lookups.c
  * usage: lookups DRIVER OWNER
- * What dlsym and dlvsym give a program, on any architecture: names of others as ever, and the wrapped entry points of the
- * library DRIVER from the library OWNER (DRIVER itself, or the preloaded one). Not linked with the driver. */
+ * What dlsym and dlvsym give a program, on any architecture: names of others as ever, and the wrapped entry points of
+ * the library DRIVER from the library OWNER (DRIVER itself, or the preloaded one). Not linked with the driver. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -61,7 +61,8 @@ int main(int argc, char **argv)
 	expect(refused(dlvsym(RTLD_DEFAULT, "strlen", "NONE_1.0"), "strlen"), "strlen of no version is refused");
 	/* the one asked last must see who asked first: for another asker the next dlsym would be libc's in both runs */
 	expect(is_of(dlsym(RTLD_NEXT, "dlsym"), preloaded ? argv[2] : "libc.so.6"), "dlsym behind this program");
-	expect(refused(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), "cuMemAlloc_v2"), "no cuMemAlloc_v2 before the driver is there");
+	expect(refused(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), "cuMemAlloc_v2"),
+		"no cuMemAlloc_v2 before the driver is there");
 	expect(refused(dlsym(RTLD_NEXT, "cuMemAlloc_v2"), "cuMemAlloc_v2"), "nor behind this program");
 	expect(refused(dlsym(RTLD_DEFAULT, "cu"), "cu"), "no name that is 'cu' alone");
 
