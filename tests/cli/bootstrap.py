@@ -104,7 +104,7 @@ class Bootstrap(harness.Case):
         got = self.given_fetch(PIP_INDEX_URL="http://127.0.0.1:9/simple", http_proxy="", https_proxy="", no_proxy="*")
         lines = got.stderr.splitlines()
         self.assertEqual((got.returncode, got.stdout, len(lines)), (1, "", 2), got.stderr)
-        self.assertIn("cannot be fetched (ERROR: ", lines[1])
+        self.assertIn("cannot be fetched ([Errno 111] Connection refused)", lines[1])
         self.assertIn("set CUDA_HOME", lines[1])
         self.assertFalse(os.path.exists(self.build + "/cuda-headers"))
 
