@@ -45,6 +45,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct allocation *allocation;
 
 	reclaim_wait(lc, UINT64_MAX / 4);
+	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while ((allocation = records_detach_of_context(&lc->records, NULL)))
 		reclaim_free_idle(lc, allocation);
 	lc->config.cache_bytes = 0;

@@ -71,12 +71,17 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	return quiet;
 }
 
+void reclaim_join(struct reclaim *reclaim)
+{
+	bool running = reclaim->thread == RECLAIM_RUNNING;
+
+	reclaim_stop(reclaim, UINT64_MAX / 4);
+	if (running)
+		pthread_join(reclaim->handle, NULL);
+}
+
 void reclaim_release(struct reclaim *reclaim)
 {
-	if (reclaim->thread == RECLAIM_RUNNING) {
-		reclaim_stop(reclaim, UINT64_MAX / 4);
-		pthread_join(reclaim->handle, NULL);
-	}
 	pthread_cond_destroy(&reclaim->changed);
 	ranked_lock_release(&reclaim->lock);
 }
