@@ -81,7 +81,17 @@ static char *path_of_name(const char *name, int *ret_status)
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	char *parent, *path;
 
-	if (!*name || strspn(name, NAME_LETTERS) != strlen(name) || strlen(name) > NAME_MAX_BYTES || name[0] == '.') {
+	if (strlen(name) > NAME_MAX_BYTES) {
+		*ret_status = fail(STATUS_USAGE, "session name '%.*s...' is longer than %d letters; choose a shorter one",
+			NAME_MAX_BYTES, name, NAME_MAX_BYTES);
+		return NULL;
+	}
+	if (name[0] == '.') {
+		*ret_status = fail(STATUS_USAGE, "session name '%s' starts with a dot; leave it out, or name a folder as './%s'",
+			name, name);
+		return NULL;
+	}
+	if (!*name || strspn(name, NAME_LETTERS) != strlen(name)) {
 		*ret_status = fail(STATUS_USAGE,
 			"session name '%s' is not a word of letters, digits, '.', '_' and '-'; a folder is named with a slash in it",
 			name);
