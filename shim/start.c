@@ -21,6 +21,7 @@ struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
 static struct stats_page *page;
+static bool keep_page; /* SUBLET_FOLLOW, read at the start: at the end the program may have changed its environment */
 static bool atfork_registered; /* inherited over fork, as the handlers are */
 
 static void set_state(enum shim_state state)
@@ -54,6 +55,10 @@ static void after_fork_child(void)
 		ranked_lock_fork_child();
 		lifecycle_forget(&shim_lifecycle);
 		page = shim_lifecycle.stats = stats_after_fork(page);
+	} else if (page) {
+		/* of a start that came too early (SHIM_NEW) or is under way in the parent: the child makes its own, if any */
+		stats_after_fork(page);
+		page = NULL;
 	}
 	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW)
 		set_state(SHIM_OFF);
@@ -90,13 +95,12 @@ static void say_summary(void)
  * through Sublet; only the helper thread must be out of the driver by then. */
 static void at_exit(void)
 {
-	const char *follow = getenv("SUBLET_FOLLOW");
-
-	if (!serving())
+	/* a child of _Fork or clone, in which no handler ran, has everything but the helper thread and the right to the page */
+	if (!serving() || page->pid != (int32_t)getpid())
 		return;
 	lifecycle_stop(&shim_lifecycle);
 	say_summary();
-	stats_close(page, follow && *follow == '1');
+	stats_close(page, keep_page);
 }
 
 static void *find_real(const char *symbol, void *arg)
@@ -156,6 +160,7 @@ static const char *usable_session(const char *dir)
 static enum shim_state start(void)
 {
 	const char *session = getenv("SUBLET_SESSION");
+	const char *follow = getenv("SUBLET_FOLLOW");
 	struct lifecycle_config config;
 	struct driver driver;
 	struct errinfo error;
@@ -173,8 +178,9 @@ static enum shim_state start(void)
 	if (err)
 		goto off;
 	config = read_config();
+	keep_page = follow && *follow == '1';
 	if (!page)
-		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), &shared);
+		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */

@@ -170,11 +170,12 @@ int launch_follow(const char *session, char **argv)
 {
 	struct follower follower = {0};
 	struct pollfd wait_for[2];
-	char mark[64];
+	char run[24];
+	uint64_t run_id = process_new_id();
 	int status, folder_fd;
 
-	snprintf(mark, sizeof(mark), "SUBLET_RUN=%d.%llu", (int)getpid(), (unsigned long long)process_start_ticks(getpid(), NULL));
-	if (setenv("SUBLET_FOLLOW", "1", 1) || setenv("SUBLET_RUN", strchr(mark, '=') + 1, 1))
+	snprintf(run, sizeof(run), "%016llx", (unsigned long long)run_id);
+	if (setenv("SUBLET_FOLLOW", "1", 1) || setenv("SUBLET_RUN", run, 1))
 		return fail(STATUS_BAD, "out of memory; try again");
 	folder_fd = watch(session);
 	status = signals_take(&follower);
@@ -182,7 +183,7 @@ int launch_follow(const char *session, char **argv)
 		status = start(&follower, argv);
 	if (status)
 		return status;
-	members_init(&follower.members, session, mark, follower.child);
+	members_init(&follower.members, session, run_id, follower.child);
 	wait_for[0] = (struct pollfd){.fd = follower.signal_fd, .events = POLLIN};
 	wait_for[1] = (struct pollfd){.fd = folder_fd, .events = POLLIN};
 	while (!reap(&follower, &status)) {

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lifecycle/stats.h"
 #include "tools/command.h"
 
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -126,6 +127,15 @@ static char *path_of_folder(const char *folder, int *ret_status)
 	return path;
 }
 
+/* Longer ones would cost the counters, and later the socket. The path itself would push the remedy out of the line. */
+static int check_length(const char *path)
+{
+	if (strlen(path) <= STATS_DIR_BYTES_MAX)
+		return STATUS_GOOD;
+	return fail(STATUS_BAD, "session folder '%.40s...' has a path of %zu bytes, at most %d can be used; %s", path, strlen(path),
+		STATS_DIR_BYTES_MAX, fix);
+}
+
 char *session_dir_open(const char *name_or_dir, int *ret_status)
 {
 	char *path, *absolute = NULL;
@@ -138,11 +148,19 @@ char *session_dir_open(const char *name_or_dir, int *ret_status)
 	path = strchr(name_or_dir, '/') ? path_of_folder(name_or_dir, ret_status) : path_of_name(name_or_dir, ret_status);
 	if (!path)
 		return NULL;
-	*ret_status = make_private(path);
+	*ret_status = check_length(path);
+	if (!*ret_status)
+		*ret_status = make_private(path);
 	if (!*ret_status) {
 		absolute = realpath(path, NULL);
 		if (!absolute)
 			*ret_status = fail(STATUS_BAD, "session folder '%s': %s; %s", path, strerror(errno), fix);
+		else
+			*ret_status = check_length(absolute);
+	}
+	if (*ret_status) {
+		free(absolute);
+		absolute = NULL;
 	}
 	free(path);
 	return absolute;
