@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "shim/shim.h"
 
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
@@ -19,6 +20,12 @@
 int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
+
+/* Weak, as in base/text.c: another C library than glibc (Alpine's musl) loads this one all the same into every process of a
+ * tree, has it not, and must not refuse to start them. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
+	__attribute__((weak));
+extern void *__dso_handle SUBLET_HIDDEN;
 
 static struct stats_page *page;
 static bool keep_page; /* SUBLET_FOLLOW, read at the start: at the end the program may have changed its environment */
@@ -34,31 +41,23 @@ static bool serving(void)
 	return __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE;
 }
 
-static void before_fork(void)
-{
-	if (serving())
-		ranked_lock_fork_prepare();
-}
-
-static void after_fork_parent(void)
-{
-	if (serving())
-		ranked_lock_fork_parent();
-}
-
 /* CUDA does not survive a fork, so neither does anything here: a plain process from now on. One that was forked before
- * the start is untouched and starts by itself. */
+ * the start is untouched and starts by itself.
+ *
+ * No lock is taken before the fork. It may come from a signal handler that interrupted a wrapper of this very thread, and
+ * would wait for itself; nothing that a lock guards is used in the child, so a half-made change there harms nobody. The
+ * depth stays: such a wrapper is still on this thread's stack and will count itself out. */
 static void after_fork_child(void)
 {
-	shim_depth = 0;
 	if (serving()) {
 		ranked_lock_fork_child();
 		lifecycle_forget(&shim_lifecycle);
 		page = shim_lifecycle.stats = stats_after_fork(page);
 	} else if (page) {
-		/* of a start that came too early (SHIM_NEW) or is under way in the parent: the child makes its own, if any */
+		/* of a start that came too early, or is under way and perhaps on this thread's stack */
 		stats_after_fork(page);
-		page = NULL;
+		if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_NEW)
+			page = NULL;
 	}
 	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW)
 		set_state(SHIM_OFF);
@@ -146,7 +145,7 @@ static const char *usable_session(const char *dir)
 
 	if (lstat(dir, &status) != 0) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
-			strerrordesc_np(errno));
+			text_of_errno(errno));
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
@@ -170,6 +169,10 @@ static enum shim_state start(void)
 	log_init();
 	if (!session || !*session)
 		return SHIM_OFF; /* preloaded outside a session: a plain process */
+	if (!__register_atfork) {
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "off in this process: its C library is not glibc");
+		return SHIM_OFF;
+	}
 	err = driver_load(&driver, find_real, NULL, &error);
 	for (int id = 0; !err && id < ENTRY_COUNT; id++) {
 		if (entries[id].required && !real_address(id))
@@ -208,7 +211,8 @@ void shim_start(void)
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
 		if (!atfork_registered) {
 			atfork_registered = true;
-			pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+			if (__register_atfork)
+				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
 		}
 		shim_depth++;
 		set_state(start());

@@ -2,9 +2,9 @@
  * The parent of a followed program. It must not be felt: signals reach the program as if it stood alone, stops and
  * continues included, its exit status is passed on, and it lives on if this process is killed.
  *
- * All signals are blocked and read from a descriptor: one that ended us would leave the program alone. The program is in
- * our process group, as it would be without us, so what the group is sent (by the terminal, by `kill -- -GROUP`) it has
- * already; what only we were sent is passed on. tools/witness.h tells the two apart. */
+ * All signals are blocked and read from a descriptor: one that ended us would leave the program alone. The program is
+ * in our process group, as it would be without us, so what the group is sent (by the terminal, by `kill -- -GROUP`) it
+ * has already; what only we were sent is passed on. tools/witness.h tells the two apart. */
 #include "tools/launch.h"
 
 #include <errno.h>
@@ -42,8 +42,8 @@ static int signals_take(struct follower *follower)
 {
 	struct sigaction action = {0};
 
-	/* SIGSEGV and its like, too: a fault of ours ends us all the same, one that was sent is the program's. SIGPIPE: a reader
-	 * of our stderr that leaves must not end us, the program may be writing elsewhere. */
+	/* SIGSEGV and its like, too: a fault of ours ends us all the same, one that was sent is the program's. SIGPIPE:
+	 * a reader of our stderr that leaves must not end us, the program may be writing elsewhere. */
 	sigfillset(&follower->blocked);
 	sigprocmask(SIG_BLOCK, &follower->blocked, &follower->before);
 	/* inherited as ignored, our child would vanish without a status */
@@ -96,9 +96,9 @@ static int start(struct follower *follower, char **argv)
 	return launch_failed(argv[0], error);
 }
 
-/* The program stopped for the terminal: stop as well, so that the shell has its prompt back. Who continues us continues the
- * group, or we are sent a SIGCONT to pass on. A stop that some other program ordered (SIGSTOP) is not copied: who continues
- * it knows nothing of us. */
+/* The program stopped for the terminal: stop as well, so that the shell has its prompt back. Who continues us continues
+ * the group, or we are sent a SIGCONT to pass on. A stop that some other program ordered (SIGSTOP) is not copied: who
+ * continues it knows nothing of us. */
 static void stop_too(const struct follower *follower, int stop_signal)
 {
 	siginfo_t news = {0};

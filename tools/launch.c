@@ -54,21 +54,23 @@ int launch_failed(const char *command, int error)
 {
 	uint64_t ignored;
 
-	/* what execvp says when PATH has a folder of that name, or a folder that may not be searched, and no such file */
+	/* what execvp says when PATH has a folder of that name, or a folder that may not be searched, and no such file
+	 */
 	if (error == EACCES && !strchr(command, '/') && !command_exists(command))
 		error = ENOENT;
 	if (error == ENOENT || error == ENOTDIR) {
 		/* a script of a moved virtual environment is there, the python its first line names is not */
 		if (command_exists(command))
-			return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': the interpreter it names is missing; check its first line",
-				command);
+			return fail(STATUS_NOT_EXECUTABLE,
+				"cannot run '%s': the interpreter it names is missing; check its first line", command);
 		if (size_parse(command, &ignored))
-			return fail(STATUS_NOT_FOUND, "cannot find command '%s'; for a capacity write '--sim=%s'", command,
-				command);
+			return fail(STATUS_NOT_FOUND, "cannot find command '%s'; for a capacity write '--sim=%s'",
+				command, command);
 		return fail(STATUS_NOT_FOUND, "cannot find command '%s'; check its name and PATH", command);
 	}
 	if (error == EACCES)
-		return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it is a program, with 'ls -ld'", command,
-			strerror(error));
-	return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it runs without sublet", command, strerror(error));
+		return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it is a program, with 'ls -ld'",
+			command, strerror(error));
+	return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it runs without sublet", command,
+		strerror(error));
 }

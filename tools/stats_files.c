@@ -60,8 +60,8 @@ static void sweep_one(int pid, void *arg)
 	/* not a page, perhaps not yet: its process is about to fill it */
 	if (fd < 0)
 		return;
-	/* Without a lock only a pid is left to ask about, and it may count in another namespace: those stay. A young file may
-	 * be that of a short-lived process, which the follower of another run has not opened yet. */
+	/* Without a lock only a pid is left to ask about, and it may count in another namespace: those stay. A young
+	 * file may be that of a short-lived process, which the follower of another run has not opened yet. */
 	if (page.locked && stats_is_over(fd, &page) && fstat(fd, &st) == 0 && st.st_ctime + YOUNG_SECONDS <= time(NULL))
 		stats_files_remove(session, pid, page.page_id);
 	close(fd);

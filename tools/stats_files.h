@@ -8,7 +8,8 @@
 /* Call @visit with the pid of every such file of @session. A folder that cannot be read has none. */
 void stats_files_each(const char *session, void (*visit)(int pid, void *arg), void *arg);
 
-/* Remove the file of process @pid that holds page @page_id; that of a later process or program with the same pid stays. */
+/* Remove the file of process @pid that holds page @page_id; that of a later process or program with the same pid stays.
+ */
 void stats_files_remove(const char *session, int pid, uint64_t page_id);
 
 /* Remove the files of processes that are gone (killed, or their follower was). */

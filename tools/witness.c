@@ -1,6 +1,6 @@
 /* tools/witness.c
- * The witness and its two questions. It touches no file and no terminal, ignores nothing and blocks everything, so it stops
- * only with the whole group, and it is gone when its socket is. */
+ * The witness and its two questions. It touches no file and no terminal, ignores nothing and blocks everything, so it
+ * stops only with the whole group, and it is gone when its socket is. */
 #include "tools/witness.h"
 
 #include <errno.h>
@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 enum {
-	ANSWER_MS = 200,     /* after that it may be stopped, and is continued */
+	ANSWER_MS = 200, /* after that it may be stopped, and is continued */
 	LAST_ANSWER_MS = 2000,
-	SPREAD_MS = 20,      /* who signals each process of a group or container by itself needs this long */
-	STALE_MS = 1000,     /* what this process did not read by then was merged with another, or not sent to it */
+	SPREAD_MS = 20,	 /* who signals each process of a group or container by itself needs this long */
+	STALE_MS = 1000, /* what this process did not read by then was merged with another, or not sent to it */
 	SIGNALS = NSIG + 1,
 };
 

@@ -1,7 +1,7 @@
 /* tools/witness.h
- * Tells a signal that was sent to this process alone from one that its whole process group was sent: `kill -TERM -GROUP`,
- * timeout(1), a job manager, a key on the terminal. Nothing in a siginfo says which. So a child that does nothing else sits
- * in the group as well, and what it was sent, everybody was. */
+ * Tells a signal that was sent to this process alone from one that its whole process group was sent: `kill -TERM
+ * -GROUP`, timeout(1), a job manager, a key on the terminal. Nothing in a siginfo says which. So a child that does
+ * nothing else sits in the group as well, and what it was sent, everybody was. */
 #ifndef SUBLET_TOOLS_WITNESS_H
 #define SUBLET_TOOLS_WITNESS_H
 
@@ -14,16 +14,16 @@ struct witness {
 	int fd; /* -1: there is none (no processes left, or it was killed) */
 };
 
-/* Start the witness. Call it with all signals blocked; @signal_fd is a non-blocking descriptor for all of them, @last_word
- * the last one of this process's command line. It ends with this process, however that ends. */
+/* Start the witness. Call it with all signals blocked; @signal_fd is a non-blocking descriptor for all of them,
+ * @last_word the last one of this process's command line. It ends with this process, however that ends. */
 void witness_start(struct witness *witness, int signal_fd, const char *last_word);
 
 /* End it. Safe where there is none. */
 void witness_stop(struct witness *witness);
 
-/* Was the group sent the signal that this process has just read as @info? Takes note of it: asked again, it was not. Waits
- * some milliseconds before it says no. Without a witness, what comes from the kernel is taken for the terminal's, which
- * sends to the group. */
+/* Was the group sent the signal that this process has just read as @info? Takes note of it: asked again, it was not.
+ * Waits some milliseconds before it says no. Without a witness, what comes from the kernel is taken for the terminal's,
+ * which sends to the group. */
 bool witness_saw(struct witness *witness, const struct signalfd_siginfo *info);
 
 #endif

@@ -22,7 +22,8 @@ static void take(size_t mib)
 	CUcontext context;
 	CUdeviceptr address;
 
-	if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc(&address, mib << 20))
+	if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+		cuMemAlloc(&address, mib << 20))
 		_exit(97);
 }
 
