@@ -184,7 +184,6 @@ static int watch(const char *session)
 int launch_follow(const char *session, char **argv)
 {
 	struct follower follower = {.witness = {.fd = -1}};
-	const char *last_word = NULL;
 	struct pollfd wait_for[2];
 	char run[24];
 	uint64_t run_id = process_new_id();
@@ -197,9 +196,7 @@ int launch_follow(const char *session, char **argv)
 	status = signals_take(&follower);
 	if (status)
 		return status;
-	for (char **word = argv; *word; word++)
-		last_word = *word;
-	witness_start(&follower.witness, follower.signal_fd, last_word);
+	witness_start(&follower.witness, follower.signal_fd, argv);
 	status = start(&follower, argv);
 	if (status) {
 		witness_stop(&follower.witness);

@@ -22,8 +22,6 @@ enum {
 	SIGNALS = NSIG + 1,
 };
 
-static const char name[] = "sublet-group"; /* at most 15 letters; without the words that somebody may look for */
-
 static uint64_t now_ms(void)
 {
 	struct timespec now;
@@ -75,20 +73,22 @@ static void serve(int fd, int signal_fd, pid_t asker)
 	}
 }
 
-/* `pkill -f 'sublet run'` means the follower. That its witness is hit as well would make it the group's. */
-static void take_name(const char *last_word)
+/* Leave CMD's words alone of our command line: who looks for those (`pkill -f train.py`) finds us beside the follower
+ * and the program, as if it were the group; who looks for sublet means the follower. */
+static void take_name(char **words)
 {
-	char *first = program_invocation_name;
-	size_t bytes = (size_t)(last_word + strlen(last_word) - first);
+	char *ours = program_invocation_name, *theirs = words[0], *end = theirs;
 
-	prctl(PR_SET_NAME, name);
-	if (last_word < first || bytes < sizeof(name))
+	prctl(PR_SET_NAME, "witness");
+	for (; *words; words++)
+		end = *words + strlen(*words) + 1;
+	if (theirs <= ours) /* not as the kernel lays them out */
 		return;
-	memset(first, 0, bytes);
-	memcpy(first, name, sizeof(name));
+	memmove(ours, theirs, (size_t)(end - theirs));
+	memset(ours + (end - theirs), 0, (size_t)(theirs - ours));
 }
 
-void witness_start(struct witness *witness, int signal_fd, const char *last_word)
+void witness_start(struct witness *witness, int signal_fd, char **words)
 {
 	pid_t asker = getpid();
 	int ends[2];
@@ -99,7 +99,7 @@ void witness_start(struct witness *witness, int signal_fd, const char *last_word
 	witness->pid = fork();
 	if (witness->pid == 0) {
 		close(ends[0]);
-		take_name(last_word);
+		take_name(words);
 		serve(ends[1], signal_fd, asker);
 		_exit(0);
 	}

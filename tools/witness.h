@@ -14,9 +14,9 @@ struct witness {
 	int fd; /* -1: there is none (no processes left, or it was killed) */
 };
 
-/* Start the witness. Call it with all signals blocked; @signal_fd is a non-blocking descriptor for all of them,
- * @last_word the last one of this process's command line. It ends with this process, however that ends. */
-void witness_start(struct witness *witness, int signal_fd, const char *last_word);
+/* Start the witness. Call it with all signals blocked; @signal_fd is a non-blocking descriptor for all of them, @words
+ * what the command line of this process ends in, the program's own. It ends with this process, however that ends. */
+void witness_start(struct witness *witness, int signal_fd, char **words);
 
 /* End it. Safe where there is none. */
 void witness_stop(struct witness *witness);

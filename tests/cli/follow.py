@@ -143,7 +143,7 @@ class Terminal(harness.Case):
             text.write("import signal, time\n"
                        "signal.signal(signal.SIGCONT, lambda *_: open('%s', 'a').write('x'))\n"
                        "print('ready', flush=True)\n"
-                       "end = time.time() + 1.5\nwhile time.time() < end: time.sleep(0.05)\n" % count)
+                       "end = time.time() + 2.5\nwhile time.time() < end: time.sleep(0.05)\n" % count)
         pid, master = self.given_terminal("%s run --follow -- %s %s; echo stopped $?; fg; echo status $?" %
                                           (harness.EXE, sys.executable, program))
         self.given_output_until(master, "ready")

@@ -40,7 +40,7 @@ class Pages(harness.Case):
 
 class Follower(Pages):
     def survives_a_page_that_is_cut_short(self):
-        process = self.given_process(harness.PAGE_WRITER, "managed=%d" % (64 * MIB), "say=up", "sleep=900", "kill")
+        process = self.given_process(harness.PAGE_WRITER, "managed=%d" % (64 * MIB), "say=up", "sleep=3000", "kill")
         self.assertEqual(process.stdout.readline(), "up\n")
         time.sleep(0.3)
         path = os.path.join(self.session, self.given_files()[0])
