@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "shim/shim.h"
 
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
@@ -20,14 +21,14 @@ int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
-/* Weak, as are the calls that check: another C library than glibc (Alpine's musl) loads this one all the same into every
- * process of a tree, has neither, and must not refuse to start them. */
+/* Weak, as in base/text.c: another C library than glibc (Alpine's musl) loads this one all the same into every process of a
+ * tree, has it not, and must not refuse to start them. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
 	__attribute__((weak));
-extern const char *strerrordesc_np(int error) __attribute__((weak));
 extern void *__dso_handle SUBLET_HIDDEN;
 
 static struct stats_page *page;
+static bool keep_page; /* SUBLET_FOLLOW, read at the start: at the end the program may have changed its environment */
 static bool atfork_registered; /* inherited over fork, as the handlers are */
 
 static void set_state(enum shim_state state)
@@ -52,6 +53,11 @@ static void after_fork_child(void)
 		ranked_lock_fork_child();
 		lifecycle_forget(&shim_lifecycle);
 		page = shim_lifecycle.stats = stats_after_fork(page);
+	} else if (page) {
+		/* of a start that came too early, or is under way and perhaps on this thread's stack */
+		stats_after_fork(page);
+		if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_NEW)
+			page = NULL;
 	}
 	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW)
 		set_state(SHIM_OFF);
@@ -88,13 +94,12 @@ static void say_summary(void)
  * through Sublet; only the helper thread must be out of the driver by then. */
 static void at_exit(void)
 {
-	const char *follow = getenv("SUBLET_FOLLOW");
-
-	if (!serving())
+	/* a child of _Fork or clone, in which no handler ran, has everything but the helper thread and the right to the page */
+	if (!serving() || page->pid != (int32_t)getpid())
 		return;
 	lifecycle_stop(&shim_lifecycle);
 	say_summary();
-	stats_close(page, follow && *follow == '1');
+	stats_close(page, keep_page);
 }
 
 static void *find_real(const char *symbol, void *arg)
@@ -140,7 +145,7 @@ static const char *usable_session(const char *dir)
 
 	if (lstat(dir, &status) != 0) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
-			strerrordesc_np ? strerrordesc_np(errno) : "cannot be used");
+			text_of_errno(errno));
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
@@ -154,6 +159,7 @@ static const char *usable_session(const char *dir)
 static enum shim_state start(void)
 {
 	const char *session = getenv("SUBLET_SESSION");
+	const char *follow = getenv("SUBLET_FOLLOW");
 	struct lifecycle_config config;
 	struct driver driver;
 	struct errinfo error;
@@ -175,8 +181,9 @@ static enum shim_state start(void)
 	if (err)
 		goto off;
 	config = read_config();
+	keep_page = follow && *follow == '1';
 	if (!page)
-		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), &shared);
+		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
