@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""tests/sim/expected.py
+Every run of onoff.py: program, words, environment, and what each process that uses the driver has to leave in its stats page
+under Sublet. The numbers are counted by hand from the program: managed are the cuMemAlloc of 1 MiB and more outside
+captures, in whole 2 MiB pages."""
+from collections import namedtuple
+
+MIB = 1 << 20
+
+# managed: allocations ever; peak, live: bytes at most and at the end; native: kind -> allocations ever.
+Process = namedtuple("Process", "managed peak live native", defaults=(0, 0, 0, {}))
+
+
+class Between:
+    """What threads make of a number."""
+
+    def __init__(self, least, most):
+        self.least, self.most = least, most
+
+    def __eq__(self, number):
+        return self.least <= number <= self.most
+
+    def __repr__(self):
+        return "%d..%d" % (self.least, self.most)
+
+
+Program = namedtuple("Program", "name processes binary args env status without")
+
+
+def program(name, *processes, binary=None, args=(), env=None, status=0, without=()):
+    return Program(name, list(processes), binary or name, args, env or {}, status, without)
+
+
+# Other ways to serve that must look the same from outside. A program names those that it cannot be run with, and why.
+VARIANTS = {
+    "every size": {"SUBLET_MIN_SIZE": "1"},
+    "free waits, nothing kept": {"SUBLET_FREE": "sync", "SUBLET_CACHE": "0"},
+}
+
+PROGRAMS = [
+    program("linked", Process(2, 12 * MIB, 0, {"small": 1})),
+    program("looked_up", Process(2, 12 * MIB, 0, {"small": 1})),
+    program("asked_v1", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v1"]),
+    program("asked_v2", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v2"]),
+    program("asked_per_thread", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v2", "per-thread"]),
+]
+
+if __name__ == "__main__":  # the build asks which tests there are
+    print(*(p.name for p in PROGRAMS))
