@@ -43,6 +43,12 @@ PROGRAMS = [
     program("asked_v1", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v1"]),
     program("asked_v2", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v2"]),
     program("asked_per_thread", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v2", "per-thread"]),
+    program("sizes", Process(10, 1024 * MIB, 0, {"small": 8})),
+    program("reuse", Process(40 + 80 + 200, 242 * MIB)),
+    program("queries", Process(4, 8 * MIB, 0, {"small": 2, "pinned": 1})),
+    program("info", Process(2 + 20 * 16 + 1, 160 * MIB)),
+    program("out_of_memory", Process(10 + 1 + 20 + 3, 1024 * MIB, 0, {"pool": 1, "vmm": 1})),
+    program("wrong_frees", Process(5, 12 * MIB, 4 * MIB, {"small": 2, "pinned": 1, "vmm": 1})),
 ]
 
 if __name__ == "__main__":  # the build asks which tests there are

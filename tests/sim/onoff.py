@@ -3,6 +3,7 @@
 Runs one program of programs/ on the simulated driver, plainly and under `sublet run`, and expects the same exit status and
 the same bytes on stdout and stderr. That Sublet was at work is read off the stats pages of the second run, where every
 program has to leave the numbers of expected.py. Then once more for each other way to serve (VARIANTS)."""
+import difflib
 import os
 import subprocess
 import sys
@@ -20,8 +21,6 @@ LIMIT_S = 120  # a hang; the programs take milliseconds, on a loaded machine a f
 
 class OnOff(harness.Case):
     """One method per program, made below."""
-
-    maxDiff = None
 
     def given_run(self, program, env, words):
         env = dict(self.env, **program.env, **env)
@@ -41,8 +40,11 @@ class OnOff(harness.Case):
         return got, pages.read(session)
 
     def given_same(self, on, off, name):
-        self.assertEqual(on.stdout.decode().splitlines(), off.stdout.decode().splitlines(), (name, on.stderr))
-        self.assertEqual((on.returncode, on.stderr, on.stdout), (off.returncode, off.stderr, off.stdout), name)
+        differing = "\n".join(difflib.unified_diff(off.stdout.decode().splitlines(), on.stdout.decode().splitlines(), "plain",
+                                                   "sublet, " + name, lineterm=""))
+        self.assertEqual((on.returncode, on.stderr), (off.returncode, off.stderr), differing)
+        if on.stdout != off.stdout:
+            self.fail(differing or "other ends of lines")
 
     def given_numbers(self, found, wanted):
         left = [expected.Process(p.managed(), p.peak(), p.live(), p.native()) for p in found]
