@@ -97,6 +97,8 @@ void stats_unmap(const struct stats_page *page);
 /* Add or take @bytes (and one allocation) to a counter; keeps the peak. */
 void stats_add(struct stats_bytes *counter, uint64_t bytes);
 void stats_sub(struct stats_bytes *counter, uint64_t bytes);
+/* Undo a stats_sub: what was taken off is there after all, and is no new allocation. */
+void stats_unsub(struct stats_bytes *counter, uint64_t bytes);
 
 #ifdef __cplusplus
 }
