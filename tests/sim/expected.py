@@ -49,6 +49,11 @@ PROGRAMS = [
     program("info", Process(2 + 20 * 16 + 1, 160 * MIB)),
     program("out_of_memory", Process(10 + 1 + 20 + 3, 1024 * MIB, 0, {"pool": 1, "vmm": 1})),
     program("wrong_frees", Process(5, 12 * MIB, 4 * MIB, {"small": 2, "pinned": 1, "vmm": 1})),
+    program("copies", Process(2 + 8, (12 + 16) * MIB, 12 * MIB)),
+    program("streams", Process(2 + 10, 10 * MIB, 0, {"pinned": 1})),
+    program("busy_free", Process(2 * 2 * 6, 4 * MIB)),
+    program("own_vmm", Process(1, 8 * MIB, 0, {"vmm": 3})),
+    program("shared_vmm", Process(1, 6 * MIB, 0, {"vmm": 1}), Process(1, 2 * MIB, 2 * MIB)),
 ]
 
 if __name__ == "__main__":  # the build asks which tests there are
