@@ -37,6 +37,8 @@ VARIANTS = {
     "free waits, nothing kept": {"SUBLET_FREE": "sync", "SUBLET_CACHE": "0"},
 }
 
+TWO_DEVICES = {"SUBLET_SIM_DEVICES": "2"}
+
 PROGRAMS = [
     program("linked", Process(2, 12 * MIB, 0, {"small": 1})),
     program("looked_up", Process(2, 12 * MIB, 0, {"small": 1})),
@@ -54,6 +56,11 @@ PROGRAMS = [
     program("busy_free", Process(2 * 2 * 6, 4 * MIB)),
     program("own_vmm", Process(1, 8 * MIB, 0, {"vmm": 3})),
     program("shared_vmm", Process(1, 6 * MIB, 0, {"vmm": 1}), Process(1, 2 * MIB, 2 * MIB)),
+    program("captures", Process(8 + 4 + 2 + 5 + 1, 12 * MIB, 0, {"small": 4 + 3, "capture": 3})),
+    program("threads", Process(8 * 40 * 2, Between(2 * MIB, 8 * 2 * 6 * MIB))),
+    program("per_thread", Process(5, Between(4 * MIB, 10 * MIB), 0, {"pool": 4})),
+    program("contexts", Process(11, (74 + 30) * MIB, 4 * MIB, {"small": 1}), env=TWO_DEVICES),
+    program("peers", Process(5, 12 * MIB), env=TWO_DEVICES),
 ]
 
 if __name__ == "__main__":  # the build asks which tests there are
