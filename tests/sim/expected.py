@@ -3,6 +3,7 @@
 Every run of onoff.py: program, words, environment, and what each process that uses the driver has to leave in its stats page
 under Sublet. The numbers are counted by hand from the program: managed are the cuMemAlloc of 1 MiB and more outside
 captures, in whole 2 MiB pages."""
+import signal
 from collections import namedtuple
 
 MIB = 1 << 20
@@ -37,6 +38,8 @@ VARIANTS = {
     "free waits, nothing kept": {"SUBLET_FREE": "sync", "SUBLET_CACHE": "0"},
 }
 
+PARENT = Process(1, 4 * MIB)
+CHILD = Process(1, 2 * MIB)
 TWO_DEVICES = {"SUBLET_SIM_DEVICES": "2"}
 
 PROGRAMS = [
@@ -61,6 +64,29 @@ PROGRAMS = [
     program("per_thread", Process(5, Between(4 * MIB, 10 * MIB), 0, {"pool": 4})),
     program("contexts", Process(11, (74 + 30) * MIB, 4 * MIB, {"small": 1}), env=TWO_DEVICES),
     program("peers", Process(5, 12 * MIB), env=TWO_DEVICES),
+    program("kinds", Process(2, 4 * MIB, 0, {"small": 1, "pool": 4, "uvm": 1, "pitched": 1, "pinned": 3}),
+            without=["every size"]),  # legacy handles of what is managed are refused
+    # One process each where the child is a fork: it leaves the driver alone, or it cannot use it.
+    *(program(how, PARENT, binary="processes", args=[how]) for how in ("fork_unused", "fork_used", "system")),
+    program("fork_under_load", Process(Between(20, 10 ** 9), Between(6 * MIB, 10 * MIB)), binary="processes",
+            args=["fork_under_load"]),
+    *(program(how, PARENT, CHILD, binary="processes", args=[how]) for how in ("fork_exec", "vfork_exec", "spawn")),
+    program("fork_first", PARENT, CHILD, binary="processes", args=["fork_first"]),
+    *(program("ends_by_" + how, Process(2, 12 * MIB, 12 * MIB), binary="exits", args=[how], status=status)
+      for how, status in (("return", 0), ("thread", 11), ("exit_in_handler", 12), ("_exit", 14), ("killed", -signal.SIGKILL),
+                          ("aborted", -signal.SIGABRT))),
+    *(program("ends_by_" + how, Process(3, 12 * MIB, 8 * MIB), binary="exits", args=[how])
+      for how in ("atexit_before", "atexit_after")),
+    program("ends_by_busy", Process(Between(3, 10 ** 9), Between(12 * MIB, 22 * MIB), Between(12 * MIB, 20 * MIB)),
+            binary="exits", args=["busy"], status=10),
+    program("ends_by__exit_in_handler", Process(Between(3, 10 ** 9), Between(12 * MIB, 16 * MIB), Between(12 * MIB, 14 * MIB)),
+            binary="exits", args=["_exit_in_handler"], status=13),
+    program("ends_by_exit_anywhere", *[Process(Between(0, 10 ** 9), Between(0, 6 * MIB), Between(0, 2 * MIB))] * 24,
+            binary="exits", args=["exit_anywhere"]),
+    program("constructor", Process(3, 10 * MIB)),
+    program("unloaded", Process(8, 12 * MIB, 0, {"small": 4})),
+    program("init_retry", Process(1, 4 * MIB), env={"SUBLET_SIM_FAIL": "cuInit:1=999"}),
+    program("init_together", Process(16, Between(2 * MIB, 32 * MIB))),
 ]
 
 if __name__ == "__main__":  # the build asks which tests there are

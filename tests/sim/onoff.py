@@ -5,6 +5,7 @@ the same bytes on stdout and stderr. That Sublet was at work is read off the sta
 program has to leave the numbers of expected.py. Then once more for each other way to serve (VARIANTS)."""
 import difflib
 import os
+import signal
 import subprocess
 import sys
 
@@ -25,7 +26,14 @@ class OnOff(harness.Case):
     def given_run(self, program, env, words):
         env = dict(self.env, **program.env, **env)
         words = [*words, os.path.join(PROGRAMS, program.binary), *program.args]
-        return subprocess.run(words, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+        child = subprocess.Popen(words, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            out, err = child.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # its children too, which hold the pipes open
+            self.fail("no end within %d s: %s\n%s" % (LIMIT_S, " ".join(words), b"".join(child.communicate()).decode()))
+        return subprocess.CompletedProcess(words, child.returncode, out, err)
 
     def given_plain(self, program):
         machine = os.path.join(self.folder, "machine")

@@ -88,8 +88,8 @@ static void primary_is_reset(void)
 	SHOW(context == again);
 	NEED(cuCtxSetCurrent(context));
 	NEED(cuMemAlloc(&large, 30 * MIB));
-	NEED(cuMemAlloc(&small, 4096));
 	printf("taken %zu MiB\n", taken(context));
+	NEED(cuMemAlloc(&small, 4096));
 	TRY(cuDevicePrimaryCtxRelease(1));
 	owner("after one release", large, context);
 	TRY(cuDevicePrimaryCtxReset(1));
