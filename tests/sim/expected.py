@@ -48,6 +48,10 @@ PROGRAMS = [
     program("asked_v1", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v1"]),
     program("asked_v2", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v2"]),
     program("asked_per_thread", Process(2, 12 * MIB, 0, {"small": 1}), binary="asked", args=["v2", "per-thread"]),
+    program("startup", Process(1, 6 * MIB, 0, {"small": 1, "pool": 1})),
+    # where the driver answers with addresses that are no exports, as older ones do
+    program("startup_internal", Process(1, 6 * MIB, 0, {"small": 1, "pool": 1}), binary="startup",
+            env={"SUBLET_SIM_INTERNAL_POINTERS": "1"}),
     program("sizes", Process(10, 1024 * MIB, 0, {"small": 8})),
     program("reuse", Process(40 + 80 + 200, 242 * MIB)),
     program("queries", Process(4, 8 * MIB, 0, {"small": 2, "pinned": 1})),
