@@ -51,16 +51,18 @@ static void ask(void *driver, bool owners)
 		CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)77;
 		CUresult result = get(r->base, &answers[i], r->version, r->flags, &status);
 		Dl_info info = {0};
+		bool known;
 
 		/* the runtime goes on with the pointer it was given for the newer form */
 		if (i == 2 && result == CUDA_SUCCESS)
 			get = (__typeof__(get))answers[i];
+		known = answers[i] && dladdr(answers[i], &info);
 		if (!owners)
 			printf("%s %d/%d -> %d, status %d, %s\n", r->base, r->version, (int)r->flags, (int)result, (int)status,
 				answers[i] ? "something" : "nothing");
 		else if (answers[i])
 			printf("%s %d %d %s %s\n", r->base, r->version, (int)r->flags,
-				dladdr(answers[i], &info) ? strrchr(info.dli_fname, '/') + 1 : "nowhere",
+				known ? strrchr(info.dli_fname, '/') + 1 : "nowhere",
 				info.dli_saddr == answers[i] ? "export" : "inside");
 	}
 }
