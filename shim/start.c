@@ -16,6 +16,10 @@
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
 #define START_WAIT_YIELDS 200000
 
+#define PATH_SHOWN 240 /* of a path in a line, so that there is room for what to do about it */
+
+#define DRIVER_AT_LEAST 11020 /* stream-ordered memory and all VMM calls; as cuDriverGetVersion counts */
+
 int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
@@ -116,6 +120,13 @@ static void read_size(const char *name, uint64_t *value)
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "%s='%s' is not a size; write 1MiB, 512MiB, 2GiB (using the default)", name, text);
 }
 
+bool shim_in_session(void)
+{
+	const char *session = getenv("SUBLET_SESSION");
+
+	return session && *session;
+}
+
 static struct lifecycle_config read_config(void)
 {
 	struct lifecycle_config config = lifecycle_config_default();
@@ -141,40 +152,55 @@ static const char *usable_session(const char *dir)
 	struct stat status;
 
 	if (lstat(dir, &status) != 0) {
-		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
-			strerrordesc_np(errno));
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%.*s': %s; counters stay private (start with sublet run)",
+			PATH_SHOWN, dir, strerrordesc_np(errno));
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
-			"session folder '%s' is not a folder of this user alone (mode 0700); counters stay private", dir);
+			"session folder '%.*s' is not a folder of this user alone (mode 0700); counters stay private", PATH_SHOWN, dir);
 		return NULL;
 	}
 	return dir;
 }
 
+static struct stats_page *open_page(const char *session)
+{
+	const char *dir = usable_session(session);
+	struct stats_page *opened;
+	bool shared;
+
+	opened = stats_create(dir, getenv("SUBLET_ROLE"), &shared);
+	if (dir && !shared)
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
+			"no page of counters in session folder '%.*s'; they stay private (choose a short path on a disk with room)",
+			PATH_SHOWN, dir);
+	return opened;
+}
+
 static enum shim_state start(void)
 {
-	const char *session = getenv("SUBLET_SESSION");
 	struct lifecycle_config config;
 	struct driver driver;
 	struct errinfo error;
-	bool shared;
 	enum sublet_err err;
 
 	log_init();
-	if (!session || !*session)
-		return SHIM_OFF; /* preloaded outside a session: a plain process */
+	if (!shim_in_session())
+		return SHIM_OFF;
 	err = driver_load(&driver, find_real, NULL, &error);
 	for (int id = 0; !err && id < ENTRY_COUNT; id++) {
 		if (entries[id].required && !real_address(id))
 			err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "this libcuda has no %s", entries[id].symbol);
 	}
+	if (!err && driver.version && driver.version < DRIVER_AT_LEAST)
+		err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "the driver is of CUDA %d.%d", driver.version / 1000,
+			driver.version % 1000 / 10);
 	if (err)
 		goto off;
 	config = read_config();
 	if (!page)
-		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), &shared);
+		page = open_page(getenv("SUBLET_SESSION"));
 	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
@@ -188,7 +214,8 @@ static enum shim_state start(void)
 		shim_lifecycle.device_count, shim_lifecycle.device_count == 1 ? "" : "s");
 	return SHIM_ACTIVE;
 off:
-	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA 11.2 or later)", error.text);
+	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA %d.%d or later)", error.text,
+		DRIVER_AT_LEAST / 1000, DRIVER_AT_LEAST % 1000 / 10);
 	return SHIM_OFF;
 }
 
