@@ -25,11 +25,11 @@ class Between:
         return "%d..%d" % (self.least, self.most)
 
 
-Program = namedtuple("Program", "name processes binary args env status without")
+Program = namedtuple("Program", "name processes binary args env status without says")
 
 
-def program(name, *processes, binary=None, args=(), env=None, status=0, without=()):
-    return Program(name, list(processes), binary or name, args, env or {}, status, without)
+def program(name, *processes, binary=None, args=(), env=None, status=0, without=(), says=()):
+    return Program(name, list(processes), binary or name, args, env or {}, status, without, list(says))
 
 
 # Other ways to serve that must look the same from outside. A program names those that it cannot be run with, and why.
@@ -89,7 +89,8 @@ PROGRAMS = [
             binary="exits", args=["exit_anywhere"]),
     program("constructor", Process(3, 10 * MIB)),
     program("unloaded", Process(8, 12 * MIB, 0, {"small": 4})),
-    program("init_retry", Process(1, 4 * MIB), env={"SUBLET_SIM_FAIL": "cuInit:1=999"}),
+    program("init_retry", Process(1, 4 * MIB), env={"SUBLET_SIM_FAIL": "cuInit:1=999"},
+            says=["cuInit failed .CUDA_ERROR_UNKNOWN, error 999."]),
     program("init_together", Process(16, Between(2 * MIB, 32 * MIB))),
 ]
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """tests/sim/onoff.py NAME
 Runs one program of programs/ on the simulated driver, plainly and under `sublet run`, and expects the same exit status and
-the same bytes on stdout and stderr. That Sublet was at work is read off the stats pages of the second run, where every
-program has to leave the numbers of expected.py. Then once more for each other way to serve (VARIANTS)."""
+the same bytes on stdout and stderr (but for lines of Sublet that the program is there to provoke). That Sublet was at work is
+read off the stats pages of the second run, where every program has to leave the numbers of expected.py. Then once more for
+each other way to serve (VARIANTS)."""
 import difflib
 import os
 import signal
@@ -47,10 +48,16 @@ class OnOff(harness.Case):
         got = self.given_run(program, dict(variables, SUBLET_FOLLOW="1"), words)
         return got, pages.read(session)
 
-    def given_same(self, on, off, name):
+    def given_same(self, program, on, off, name):
+        lines = on.stderr.splitlines(keepends=True)
+        said = [line.decode() for line in lines if line.startswith(b"sublet[")]
+        self.assertEqual(len(said), len(program.says), said)
+        for line, wanted in zip(said, program.says):
+            self.assertRegex(line, wanted)
+        rest = b"".join(line for line in lines if not line.startswith(b"sublet["))
         differing = "\n".join(difflib.unified_diff(off.stdout.decode().splitlines(), on.stdout.decode().splitlines(), "plain",
                                                    "sublet, " + name, lineterm=""))
-        self.assertEqual((on.returncode, on.stderr), (off.returncode, off.stderr), differing)
+        self.assertEqual((on.returncode, rest), (off.returncode, off.stderr), differing)
         if on.stdout != off.stdout:
             self.fail(differing or "other ends of lines")
 
@@ -69,13 +76,13 @@ class OnOff(harness.Case):
         self.assertEqual(off.returncode, program.status, off)
         self.assertTrue(off.stdout, "a program that prints nothing compares nothing")
         on, found = self.given_sublet(program, "session", {})
-        self.given_same(on, off, "as users run it")
+        self.given_same(program, on, off, "as users run it")
         self.given_numbers(found, program.processes)
         for name, variables in expected.VARIANTS.items():
             if name in program.without:
                 continue
             on, found = self.given_sublet(program, name, variables)
-            self.given_same(on, off, name)
+            self.given_same(program, on, off, name)
             self.assertEqual(len(found), len(program.processes), name)
             if any(p.managed for p in program.processes):
                 self.assertGreater(sum(p.managed() for p in found), 0, name)

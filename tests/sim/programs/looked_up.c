@@ -4,6 +4,16 @@
 
 #include "reach.h"
 
+static unsigned missing_count;
+
+static void missing(const char *symbol, bool there)
+{
+	if (!there) {
+		printf("the driver has no %s\n", symbol);
+		missing_count++;
+	}
+}
+
 int main(void)
 {
 	void *driver;
@@ -16,12 +26,17 @@ int main(void)
 	SHOW(dlerror() != NULL);
 	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!driver) {
-		printf("no driver\n");
+		printf("no driver: %s\n", dlerror());
 		return 1;
 	}
 #define REACH(name, symbol, version, params) cu.name##_ = (CUresult(*) params)dlsym(driver, symbol);
 	REACH_LIST
 #undef REACH
+#define REACH(name, symbol, version, params) missing(symbol, cu.name##_ != NULL);
+	REACH_LIST
+#undef REACH
+	if (missing_count)
+		return 3;
 	SHOW(dlsym(driver, "cuNoSuchFunction") == NULL);
 	SHOW(dlsym(driver, "cuMemAlloc_v2") == dlsym(driver, "cuMemAlloc_v2"));
 	reach_live(&cu);

@@ -46,6 +46,10 @@ static void ask(void *driver, bool owners)
 		(CUresult(*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))dlsym(driver,
 			"cuGetProcAddress_v2");
 
+	if (!get) {
+		printf("no cuGetProcAddress_v2: %s\n", dlerror());
+		exit(3);
+	}
 	for (size_t i = 0; i < COUNT; i++) {
 		const struct request *r = &requests[i];
 		CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)77;
@@ -110,8 +114,10 @@ int main(int argc, char **argv)
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
 
 	program_begin();
-	if (!driver)
+	if (!driver) {
+		printf("no driver: %s\n", dlerror());
 		return 1;
+	}
 	ask(driver, argc > 1);
 	if (argc == 1)
 		use();
