@@ -37,23 +37,14 @@ static bool serving(void)
 	return __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE;
 }
 
-static void before_fork(void)
-{
-	if (serving())
-		ranked_lock_fork_prepare();
-}
-
-static void after_fork_parent(void)
-{
-	if (serving())
-		ranked_lock_fork_parent();
-}
-
 /* CUDA does not survive a fork, so neither does anything here: a plain process from now on. One that was forked before
- * the start is untouched and starts by itself. */
+ * the start is untouched and starts by itself.
+ *
+ * No lock is taken before the fork. It may come from a signal handler that interrupted a wrapper of this very thread, and
+ * would wait for itself; nothing that a lock guards is used in the child, so a half-made change there harms nobody. The
+ * depth stays: such a wrapper is still on this thread's stack and will count itself out. */
 static void after_fork_child(void)
 {
-	shim_depth = 0;
 	if (serving()) {
 		ranked_lock_fork_child();
 		lifecycle_forget(&shim_lifecycle);
@@ -229,7 +220,7 @@ void shim_start(void)
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
 		if (!atfork_registered) {
 			atfork_registered = true;
-			pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+			pthread_atfork(NULL, NULL, after_fork_child);
 		}
 		shim_depth++;
 		set_state(start());
