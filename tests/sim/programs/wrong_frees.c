@@ -2,7 +2,7 @@
  * Frees that are mistakes get the driver's error, and what they might have hit is still there. */
 #include "program.h"
 
-static CUmemGenericAllocationHandle handle;
+static CUmemGenericAllocationHandle handle, retained;
 static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 	.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 static const CUmemAccessDesc read_only = {{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, CU_MEM_ACCESS_FLAGS_PROT_READ};
@@ -35,6 +35,7 @@ static void mistakes(const char *what, size_t bytes)
 	TRY(cuMemUnmap(a, 2 * MIB));
 	TRY(cuMemSetAccess(a, 2 * MIB, &read_only, 1));
 	TRY(cuMemMap(a, 2 * MIB, 0, handle, 0));
+	TRY(cuMemRetainAllocationHandle(&retained, (void *)(uintptr_t)a));
 	TRY(cuCtxSynchronize());
 	program_show_bytes("the other", b, bytes);
 	twice = b;
