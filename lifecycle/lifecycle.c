@@ -91,6 +91,8 @@ static bool prepare_device(struct lifecycle *lc, int device)
 	if (!err)
 		err = arena_init(&state->arena, &lc->driver, &lc->arena_lock, lc->config.arena_bytes,
 			least < lc->config.arena_bytes ? least : lc->config.arena_bytes, &error);
+	if (state->kind.unreleased.held)
+		reclaim_strand_extent(lc, device, &state->kind.unreleased);
 	driver_leave(&lc->driver, &scope);
 	if (err) {
 		log_say(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER, "%s; memory of device %d stays native", error.text, device);

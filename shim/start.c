@@ -24,6 +24,13 @@ int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
+/* Weak, as are the calls that check: another C library than glibc (Alpine's musl) loads this one all the same into every
+ * process of a tree, has neither, and must not refuse to start them. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
+	__attribute__((weak));
+extern const char *strerrordesc_np(int error) __attribute__((weak));
+extern void *__dso_handle SUBLET_HIDDEN;
+
 static struct stats_page *page;
 static bool atfork_registered; /* inherited over fork, as the handlers are */
 
@@ -144,7 +151,7 @@ static const char *usable_session(const char *dir)
 
 	if (lstat(dir, &status) != 0) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%.*s': %s; counters stay private (start with sublet run)",
-			PATH_SHOWN, dir, strerrordesc_np(errno));
+			PATH_SHOWN, dir, strerrordesc_np ? strerrordesc_np(errno) : "cannot be used");
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
@@ -179,6 +186,10 @@ static enum shim_state start(void)
 	log_init();
 	if (!shim_in_session())
 		return SHIM_OFF;
+	if (!__register_atfork) {
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "off in this process: its C library is not glibc");
+		return SHIM_OFF;
+	}
 	err = driver_load(&driver, find_real, NULL, &error);
 	for (int id = 0; !err && id < ENTRY_COUNT; id++) {
 		if (entries[id].required && !real_address(id))
@@ -220,7 +231,8 @@ void shim_start(void)
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
 		if (!atfork_registered) {
 			atfork_registered = true;
-			pthread_atfork(NULL, NULL, after_fork_child);
+			if (__register_atfork)
+				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
 		}
 		shim_depth++;
 		set_state(start());
