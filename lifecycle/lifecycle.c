@@ -131,6 +131,20 @@ bool lifecycle_device(struct lifecycle *lc, int device)
 	return readiness == DEVICE_READY;
 }
 
+bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes)
+{
+	for (int d = 0; d < lc->device_count; d++) {
+		const struct device_state *state = &lc->devices[d];
+		uint64_t end = state->arena.base + state->arena.size_bytes;
+
+		if (__atomic_load_n(&state->readiness, __ATOMIC_ACQUIRE) != DEVICE_READY)
+			continue;
+		if (address >= state->arena.base ? address < end : bytes > state->arena.base - address)
+			return true;
+	}
+	return false;
+}
+
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 {
 	if (context && device >= 0 && device < lc->device_count)

@@ -61,7 +61,9 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	uint64_t deadline = now_ns() + wait_ns;
 	bool quiet;
 
-	ranked_lock(&reclaim->lock);
+	/* Held by this thread itself when the process ends in a signal handler: then the helper will not get it either. */
+	if (!ranked_lock_within(&reclaim->lock, wait_ns))
+		return false;
 	reclaim->stop = true;
 	pthread_cond_broadcast(&reclaim->changed);
 	while (reclaim->busy && now_ns() < deadline)

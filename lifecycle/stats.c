@@ -234,7 +234,7 @@ bool stats_is_over(int fd, const struct stats_page *page)
 	return true;
 }
 
-void stats_add(struct stats_bytes *counter, uint64_t bytes)
+void stats_unsub(struct stats_bytes *counter, uint64_t bytes)
 {
 	uint64_t now = __atomic_add_fetch(&counter->bytes, bytes, __ATOMIC_RELAXED);
 	uint64_t peak = __atomic_load_n(&counter->peak_bytes, __ATOMIC_RELAXED);
@@ -243,6 +243,11 @@ void stats_add(struct stats_bytes *counter, uint64_t bytes)
 	       !__atomic_compare_exchange_n(&counter->peak_bytes, &peak, now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	__atomic_fetch_add(&counter->count, 1, __ATOMIC_RELAXED);
+}
+
+void stats_add(struct stats_bytes *counter, uint64_t bytes)
+{
+	stats_unsub(counter, bytes);
 	__atomic_fetch_add(&counter->total_count, 1, __ATOMIC_RELAXED);
 }
 

@@ -117,6 +117,8 @@ bool stats_is_over(int fd, const struct stats_page *page);
 /* Add or take @bytes (and one allocation) to a counter; keeps the peak. */
 void stats_add(struct stats_bytes *counter, uint64_t bytes);
 void stats_sub(struct stats_bytes *counter, uint64_t bytes);
+/* Undo a stats_sub: what was taken off is there after all, and is no new allocation. */
+void stats_unsub(struct stats_bytes *counter, uint64_t bytes);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,10 @@
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
 #define START_WAIT_YIELDS 200000
 
+#define PATH_SHOWN 240 /* of a path in a line, so that there is room for what to do about it */
+
+#define DRIVER_AT_LEAST 11020 /* stream-ordered memory and all VMM calls; as cuDriverGetVersion counts */
+
 int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
@@ -119,6 +123,13 @@ static void read_size(const char *name, uint64_t *value)
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "%s='%s' is not a size; write 1MiB, 512MiB, 2GiB (using the default)", name, text);
 }
 
+bool shim_in_session(void)
+{
+	const char *session = getenv("SUBLET_SESSION");
+
+	return session && *session;
+}
+
 static struct lifecycle_config read_config(void)
 {
 	struct lifecycle_config config = lifecycle_config_default();
@@ -144,13 +155,13 @@ static const char *usable_session(const char *dir)
 	struct stat status;
 
 	if (lstat(dir, &status) != 0) {
-		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
-			text_of_errno(errno));
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%.*s': %s; counters stay private (start with sublet run)",
+			PATH_SHOWN, dir, text_of_errno(errno));
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
-			"session folder '%s' is not a folder of this user alone (mode 0700); counters stay private", dir);
+			"session folder '%.*s' is not a folder of this user alone (mode 0700); counters stay private", PATH_SHOWN, dir);
 		return NULL;
 	}
 	return dir;
@@ -158,7 +169,6 @@ static const char *usable_session(const char *dir)
 
 static enum shim_state start(void)
 {
-	const char *session = getenv("SUBLET_SESSION");
 	const char *follow = getenv("SUBLET_FOLLOW");
 	struct lifecycle_config config;
 	struct driver driver;
@@ -167,8 +177,8 @@ static enum shim_state start(void)
 	enum sublet_err err;
 
 	log_init();
-	if (!session || !*session)
-		return SHIM_OFF; /* preloaded outside a session: a plain process */
+	if (!shim_in_session())
+		return SHIM_OFF;
 	if (!__register_atfork) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "off in this process: its C library is not glibc");
 		return SHIM_OFF;
@@ -178,12 +188,15 @@ static enum shim_state start(void)
 		if (entries[id].required && !real_address(id))
 			err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "this libcuda has no %s", entries[id].symbol);
 	}
+	if (!err && driver.version && driver.version < DRIVER_AT_LEAST)
+		err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "the driver is of CUDA %d.%d", driver.version / 1000,
+			driver.version % 1000 / 10);
 	if (err)
 		goto off;
 	config = read_config();
 	keep_page = follow && *follow == '1';
 	if (!page)
-		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
+		page = stats_create(usable_session(getenv("SUBLET_SESSION")), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
@@ -197,7 +210,8 @@ static enum shim_state start(void)
 		shim_lifecycle.device_count, shim_lifecycle.device_count == 1 ? "" : "s");
 	return SHIM_ACTIVE;
 off:
-	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA 11.2 or later)", error.text);
+	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA %d.%d or later)", error.text,
+		DRIVER_AT_LEAST / 1000, DRIVER_AT_LEAST % 1000 / 10);
 	return SHIM_OFF;
 }
 
@@ -206,6 +220,7 @@ void shim_start(void)
 	int expected = SHIM_NEW;
 
 	if (__atomic_compare_exchange_n(&shim_state, &expected, SHIM_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		enum shim_state started;
 		int saved_errno = errno;
 
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
@@ -215,7 +230,10 @@ void shim_start(void)
 				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
 		}
 		shim_depth++;
-		set_state(start());
+		started = start();
+		/* Not in a child that was forked meanwhile, by a signal handler: that one is off. */
+		expected = SHIM_STARTING;
+		__atomic_compare_exchange_n(&shim_state, &expected, (int)started, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		shim_depth--;
 		errno = saved_errno;
 		return;
