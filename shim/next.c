@@ -152,3 +152,12 @@ bool next_comes_before_us(const struct link_map *map)
 	}
 	return false;
 }
+
+bool next_comes_after(const struct link_map *map, const struct link_map *other)
+{
+	const struct link_map *at = map && other ? other->l_next : NULL;
+
+	while (at && at != map)
+		at = at->l_next;
+	return at != NULL;
+}

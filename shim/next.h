@@ -17,6 +17,9 @@ void *next_definition(const char *name);
 /* Does the object stand before this library in load order? */
 bool next_comes_before_us(const struct link_map *map);
 
+/* Does @map stand after @other in load order? Both must stay loaded meanwhile, NULL stands nowhere. */
+bool next_comes_after(const struct link_map *map, const struct link_map *other);
+
 /* The definition of the function @name in one loaded object, whatever else defines it. NULL when it has none. The object
  * must stay loaded meanwhile. No lock. */
 void *definition_in(const struct link_map *map, const char *name);

@@ -21,6 +21,7 @@ struct real_table {
 };
 
 static struct real_table *table;
+static const struct link_map *driver_map; /* of the libcuda that the table was read from, set before it */
 
 static bool is_libcuda(const char *path)
 {
@@ -93,6 +94,8 @@ static void load_table(const char *path)
 		note_address(fresh, fresh->real[id], id);
 		found++;
 	}
+	if (fresh->real[ENTRY_cuInit])
+		__atomic_store_n(&driver_map, map, __ATOMIC_RELAXED);
 	if (!fresh->real[ENTRY_cuInit] ||
 		!__atomic_compare_exchange_n(&table, &expected, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		free(fresh);
@@ -150,6 +153,11 @@ CUresult shim_no_driver(void)
 bool shim_driver_loaded(void)
 {
 	return current_table() != NULL;
+}
+
+bool shim_comes_after_driver(const struct link_map *map)
+{
+	return shim_driver_loaded() && next_comes_after(map, __atomic_load_n(&driver_map, __ATOMIC_RELAXED));
 }
 
 /* Look-ups come before the start, so they are counted here and copied into the page when there is one. */

@@ -11,6 +11,8 @@
 #include "base/attributes.h"
 #include "lifecycle/lifecycle.h"
 
+struct link_map;
+
 /* ---- the real driver (shim/resolve.c) ---- */
 
 /* The driver's own function for a row. Looks the driver up among the loaded libraries on first use. NULL: no libcuda in
@@ -31,6 +33,9 @@ void *shim_answer(void *address, int candidate, const char *name, bool (*ask_aga
 
 /* Is a libcuda in this process? Looks for it, and loads the table from it. */
 bool shim_driver_loaded(void);
+
+/* Was the object loaded after the driver? False while there is no driver, and for NULL. */
+bool shim_comes_after_driver(const struct link_map *map);
 
 /* Copy the counts of look-ups into the page. */
 void shim_publish_lookups(struct stats_page *page);
