@@ -68,8 +68,8 @@ static void note_address(struct real_table *t, const void *address, int id)
  * (dlmopen) has its own copy and is not found here; its programs keep the driver's pointers.
  *
  * What the driver exports is read from its tables; only for those names is the chain of interposers asked, so that none of
- * the look-ups fails and leaves its text in dlerror. An interposer behind us may answer with our own wrapper, which it
- * got where it expected the driver: then the driver's own is next. */
+ * the look-ups fails and leaves its text in dlerror. An interposer behind us may answer with our own wrapper, to which
+ * the loader has bound its name for a function of its own: then that function is next. */
 static void load_table(const char *path)
 {
 	struct real_table *fresh, *expected = NULL;
@@ -88,9 +88,11 @@ static void load_table(const char *path)
 		if (!own)
 			continue;
 		chained = shim_real_dlsym(handle, entries[id].symbol);
+		if (chained && chained == entries[id].wrapper)
+			chained = next_definition(entries[id].symbol);
 		fresh->own[id] = own;
 		note_address(fresh, own, id);
-		fresh->real[id] = chained && chained != entries[id].wrapper ? chained : own;
+		fresh->real[id] = chained ? chained : own;
 		note_address(fresh, fresh->real[id], id);
 		found++;
 	}
