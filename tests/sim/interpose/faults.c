@@ -92,6 +92,19 @@ static void fork_in_target(const char *symbol)
 		fork_now(0);
 }
 
+/* Frees may be served later by a thread of Sublet's: not before that is done is the hook taken away. */
+static void wait_for_pages(void)
+{
+	__typeof__(&sublet_sim_counts) count = (__typeof__(count))dlsym(RTLD_DEFAULT, "sublet_sim_counts");
+	struct sim_counts counts = {.live_mappings = 1};
+
+	for (int i = 0; i < 5000 && counts.live_mappings; i++) {
+		count(&counts);
+		usleep(1000);
+	}
+	printf("all given back: %d\n", counts.live_mappings == 0);
+}
+
 static void fork_in_call(void)
 {
 	pid_t self = getpid();
@@ -110,6 +123,7 @@ static void fork_in_call(void)
 		printf("round %d: %d %d %d %d\n", round, results[0], results[1], results[2], results[3]);
 	}
 	SAY(cuCtxSynchronize());
+	wait_for_pages();
 	on_call(NULL);
 	WORK();
 	printf("children that ended badly: %u\n", wrong);
