@@ -23,7 +23,7 @@ struct real_table {
 static struct real_table *table;
 static const struct link_map *driver_map; /* of the libcuda that the table was read from, set before it */
 
-static bool is_libcuda(const char *path)
+bool is_libcuda(const char *path)
 {
 	const char *name = path ? strrchr(path, '/') : NULL;
 
@@ -166,6 +166,13 @@ bool shim_say_no_driver(void)
 	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER,
 		"off in this process: '%s' is no driver, it has no cuInit (check LD_LIBRARY_PATH for stubs)", path);
 	return true;
+}
+
+void *own_address(int id)
+{
+	struct real_table *t = current_table();
+
+	return t ? t->own[id] : NULL;
 }
 
 CUresult shim_no_driver(void)
@@ -316,7 +323,10 @@ static void say_init_failed(CUresult result)
 
 CUresult CUDAAPI cuInit(unsigned int Flags)
 {
-	CUresult result = FORWARD(cuInit, (Flags));
+	CUresult result;
+
+	__atomic_store_n(&shim_init_asked, true, __ATOMIC_RELEASE);
+	result = FORWARD(cuInit, (Flags));
 
 	if (result == CUDA_SUCCESS)
 		shim_start();

@@ -35,6 +35,12 @@ void *shim_answer(void *address, int candidate, const char *name, bool (*ask_aga
  * once per process and only in a session. True: the loader was asked. Allocates as real_address does. */
 bool shim_say_no_driver(void);
 
+/* The driver's own function for a row, whatever other interposers there are. NULL: as above. */
+void *own_address(int id);
+
+/* Is this the path of a driver library? */
+bool is_libcuda(const char *path);
+
 /* Is a libcuda in this process? Looks for it, and loads the table from it. */
 bool shim_driver_loaded(void);
 
@@ -63,6 +69,9 @@ extern struct lifecycle shim_lifecycle;
 
 /* Is this process one of a session? Outside one it is a plain process, and nothing is said either. */
 bool shim_in_session(void);
+
+/* cuInit has been called by way of this library, if only to fail. Set before the driver is. */
+extern bool shim_init_asked; /* atomic */
 
 /* After a cuInit that succeeded, or a call that proves one did. Idempotent; other threads wait for the outcome. */
 void shim_start(void);
