@@ -1,14 +1,16 @@
 /* tests/sim/interpose/deepbind.c
- * usage: deepbind PLUGIN
+ * usage: deepbind PLUGIN [init_past]
  * A program beside a plugin that was opened with RTLD_DEEPBIND: the plugin's calls go to the driver itself, past every
- * preload. Prints what the same calls give; those that differ below Sublet on stderr. */
+ * preload. With init_past the plugin calls cuInit for it. Prints what the same calls give; those that differ below Sublet
+ * on stderr. */
 #include <dlfcn.h>
 
 #include "plugin.h"
 
 int main(int argc, char **argv)
 {
-	void *plugin = argc == 2 ? dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND) : NULL;
+	bool init_past = argc > 2;
+	void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND) : NULL;
 	CUdeviceptr ours, theirs, gone;
 	CUcontext primary, extra;
 	unsigned char back = 0;
@@ -17,10 +19,11 @@ int main(int argc, char **argv)
 		printf("%s\n", dlerror());
 		return 1;
 	}
-	SAY(cuInit(0));
+	SAY(init_past ? PLUGIN(plugin, plugin_init)() : (int)cuInit(0));
 	SAY(cuDevicePrimaryCtxRetain(&primary, 0));
 	SAY(cuCtxSetCurrent(primary));
-	PLUGIN(plugin, plugin_work)();
+	if (!init_past)
+		PLUGIN(plugin, plugin_work)();
 
 	/* each frees what the other took */
 	SAY(cuMemAlloc_v2(&ours, WORK_BYTES));

@@ -59,6 +59,18 @@ class Faults(neighbours.Case):
         self.same_with_and_without("deepbind", self.path("libplugin.so"), allocations=7)
         self.assertIn("free of the program's memory by the plugin: 0\nby the program: 1\n", self.plain_stderr)
         self.assertIn("free of the program's memory by the plugin: 1\nby the program: 0\n", self.stderr)
+        self.assertEqual(re.findall(r"framework: '(\S*)' is bound to the driver itself \(cu\w+, \d+ in all", self.stderr),
+                         [self.path("libplugin.so")], self.stderr)
+
+    def pointers_resolved_before_the_preload_was_asked_are_said(self):
+        """A program whose cuInit came by a dlsym that nobody sees; what it does by way of Sublet is served."""
+        self.same_with_and_without("deepbind", self.path("libplugin.so"), "init_past")
+        self.assertIn("framework: cuInit was called past Sublet", self.stderr)
+
+    def programs_that_call_through_sublet_hear_nothing(self):
+        for words in (("linked",), ("work", "proc"), ("work", "old")):
+            self.same_with_and_without(*words, SUBLET_LOG="stats:info,shim:warn")
+            self.assertNotIn("framework:", self.stderr)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,11 @@ void plugin_work(void)
 	WORK();
 }
 
+int plugin_init(void)
+{
+	return (int)cuInit(0);
+}
+
 int plugin_alloc(CUdeviceptr *address, size_t bytes)
 {
 	return (int)cuMemAlloc_v2(address, bytes);

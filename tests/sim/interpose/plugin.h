@@ -14,6 +14,7 @@ int plugin_finds_itself(void);
 /* dlsym with the plugin as the asker. */
 void *plugin_lookup(void *handle, const char *symbol);
 void plugin_work(void);
+int plugin_init(void);
 int plugin_alloc(CUdeviceptr *address, size_t bytes);
 int plugin_free(CUdeviceptr address);
 int plugin_destroy(CUcontext context);

@@ -68,6 +68,10 @@ class Rows(neighbours.Case):
         self.assertIn("plugin finds the driver: yes", said)
         self.assertIn("program finds the driver: no", said)
 
+    def row_14_plugin_that_asks_for_the_next_one(self):
+        """It gets Sublet's, not the driver's own: what it takes is managed too."""
+        self.given_same("late_plugin", self.path("libplugin.so"), allocations=2)
+
     def row_15_second_libcuda_in_another_namespace(self):
         self.assertIn("there: yes", self.given_same("names", "namespace"))
 
