@@ -70,6 +70,7 @@ static void end(struct sim_context *context)
 	context->alive = false;
 	context->sticky = CUDA_SUCCESS;
 	context->peers = 0;
+	sim_streams_end(context);
 	sim_memory_drop(context);
 	pthread_mutex_unlock(&sim_lock);
 }

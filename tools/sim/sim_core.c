@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "tools/sim/sim_exec.h"
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_moved = PTHREAD_COND_INITIALIZER;
@@ -172,6 +173,7 @@ CUresult CUDAAPI cuInit(unsigned int flags)
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	pthread_mutex_lock(&sim_lock);
+	sim_clock_open();
 	if (!sim_machine_open())
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	else

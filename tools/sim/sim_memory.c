@@ -196,11 +196,15 @@ static void free_pool_block(void *arg)
 	give_back(*(uint64_t *)arg, 1u << SIM_POOL | 1u << SIM_PLAIN);
 }
 
-static CUresult alloc_async(CUdeviceptr *ptr, size_t bytes, struct sim_context *context)
+static CUresult alloc_async(CUdeviceptr *ptr, size_t bytes, CUstream stream, struct sim_context *context, bool per_thread)
 {
 	uint64_t address;
-	CUresult result = ptr ? allocate(bytes, SIM_POOL, context, &address) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
+	if (ptr && sim_graph_alloc_async(context, stream, per_thread, bytes, ptr, &result))
+		return result;
+	if (ptr)
+		result = allocate(bytes, SIM_POOL, context, &address);
 	if (result == CUDA_SUCCESS)
 		*ptr = address;
 	return result;
@@ -209,8 +213,11 @@ static CUresult alloc_async(CUdeviceptr *ptr, size_t bytes, struct sim_context *
 static CUresult free_async(CUdeviceptr ptr, CUstream stream, struct sim_context *context, bool per_thread)
 {
 	struct sim_block *block;
+	CUresult result;
 	uint64_t *arg;
 
+	if (sim_graph_free_async(context, stream, per_thread, ptr, &result))
+		return result;
 	pthread_mutex_lock(&sim_lock);
 	block = sim_block_at(ptr);
 	pthread_mutex_unlock(&sim_lock);
@@ -226,13 +233,13 @@ static CUresult free_async(CUdeviceptr ptr, CUstream stream, struct sim_context 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 {
 	ENTER_CONTEXT(cuMemAllocAsync, context);
-	return alloc_async(ptr, bytes, context);
+	return alloc_async(ptr, bytes, stream, context, false);
 }
 
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 {
 	ENTER_CONTEXT(cuMemAllocAsync_ptsz, context);
-	return alloc_async(ptr, bytes, context);
+	return alloc_async(ptr, bytes, stream, context, true);
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
@@ -479,4 +486,14 @@ uint64_t sim_live_blocks(void)
 	for (size_t i = 0; i < block_count; i++)
 		count += blocks[i]->kind == SIM_PLAIN || blocks[i]->kind == SIM_POOL;
 	return count;
+}
+
+CUresult sim_pool_take(struct sim_context *context, uint64_t bytes, uint64_t *ret_address)
+{
+	return allocate(bytes, SIM_POOL, context, ret_address);
+}
+
+void sim_pool_return(uint64_t address)
+{
+	give_back(address, 1u << SIM_POOL);
 }

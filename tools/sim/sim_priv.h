@@ -86,39 +86,35 @@ struct sim_dep {
 	struct sim_stream *stream;
 	uint64_t ticket;
 };
-struct sim_op {
-	void (*run)(void *arg);
-	void *arg; /* freed with the operation */
-	struct sim_dep *deps;
-	size_t dep_count;
-	uint64_t ticket;
-	bool brief;
-	struct sim_op *next;
-};
 struct sim_stream {
 	struct sim_context *context;
 	bool blocking; /* synchronises with the legacy stream */
 	bool alive, worker, stop;
-	int owner_tid; /* of a per-thread default stream */
+	uint64_t owner; /* thread of a per-thread default stream, else 0 */
 	uint64_t queued, done;
+	uint64_t end_ns; /* virtual clock, when the last operation that ran was over */
 	struct sim_op *head, *tail;
-	struct sim_graph *capture;
-	CUstreamCaptureMode capture_mode;
-	bool capture_invalid, capture_joined;
+	struct sim_capture *capture; /* being captured; @tips: the nodes its next one goes behind */
+	struct sim_node **tips;
+	size_t tip_count, tip_capacity;
 	unsigned users;
+	unsigned flags;
+	int priority;
+	uint64_t id;
+	struct sim_attributes *attributes;
 	struct sim_stream *next, *all_next;
 };
 /* The stream a handle means; NULL: invalid. Call with sim_lock held. @per_thread: the twin's meaning of 0. */
 struct sim_stream *sim_stream_of(struct sim_context *ctx, CUstream handle, bool per_thread);
-/* Queue @run on @stream, or note it in the stream's capture. Takes @arg (malloc'd). Takes sim_lock. */
+/* Queue @run on @stream; a stream being captured refuses it. Takes @arg (malloc'd). Takes sim_lock. */
 CUresult sim_submit(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief);
-CUresult sim_submit_typed(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief,
-	CUgraphNodeType type, size_t arg_bytes);
 /* Wait until what is queued on the streams of @ctx (or of the whole device) has run. Without sim_lock. */
 void sim_wait_context(struct sim_context *ctx);
 void sim_wait_device(int device);
 CUresult sim_wait_stream(struct sim_context *ctx, CUstream handle, bool per_thread);
 void sim_streams_drop_all(void);
+/* The streams and events of a context that ends, whose work is over; sim_lock held. */
+void sim_streams_end(struct sim_context *ctx);
 uint64_t sim_live_streams(void), sim_live_events(void);
 /* May a call that is unsafe during capture go on? Else CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that
  * forbid it are invalid. @always: also in RELAXED mode (context-wide calls). */
@@ -158,11 +154,18 @@ void sim_vmm_drop_all(void);
 uint64_t sim_live_blocks(void);
 void sim_vmm_counts(struct sim_counts *counts);
 
+/* Memory of the stream-ordered kind outside any order, for graphs; takes sim_lock (sim_memory.c). */
+CUresult sim_pool_take(struct sim_context *ctx, uint64_t bytes, uint64_t *ret_address);
+void sim_pool_return(uint64_t address);
+/* Is this stream-ordered call one about memory of graphs? Then it is done, with *@ret_result (sim_graph_memory.c). */
+bool sim_graph_alloc_async(struct sim_context *ctx, CUstream stream, bool per_thread, uint64_t bytes, CUdeviceptr *ret_ptr,
+	CUresult *ret_result);
+bool sim_graph_free_async(struct sim_context *ctx, CUstream stream, bool per_thread, CUdeviceptr ptr, CUresult *ret_result);
+
 /* ---- modules (sim_module.c) ---- */
 void sim_modules_drop_all(void);
 /* ---- graphs (sim_graph.c) ---- */
 struct sim_graph *sim_graph_new(void);
 void sim_graph_free(struct sim_graph *graph);
-bool sim_graph_add(struct sim_graph *graph, CUgraphNodeType type, void (*run)(void *), const void *arg, size_t arg_bytes);
 
 #endif
