@@ -3,10 +3,13 @@
  * Also cuInit, versions, devices, errors, and the control interface for tests. */
 #include "tools/sim/sim_priv.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/size.h"
@@ -14,7 +17,12 @@
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_moved = PTHREAD_COND_INITIALIZER;
-struct sim_config sim_config = {.capacity = 80ull << 30, .host_capacity = 1ull << 40, .devices = 1, .driver_version = 13000};
+#define DEFAULTS                                                                                                       \
+	(struct sim_config)                                                                                            \
+	{                                                                                                              \
+		.capacity = 80ull << 30, .host_capacity = 1ull << 40, .devices = 1, .driver_version = 13000            \
+	}
+struct sim_config sim_config = DEFAULTS;
 
 static const char *const names[SIM_CALL_COUNT] = {
 #define WRAP(symbol, base, since, stream, need, group, params, args) #symbol,
@@ -23,6 +31,8 @@ static const char *const names[SIM_CALL_COUNT] = {
 };
 
 static int initialised_by; /* pid, 0: not yet */
+static bool environment_read;
+static int call_log = -1;
 static uint64_t calls[SIM_CALL_COUNT], all_calls;
 static void (*on_call)(const char *);
 
@@ -52,6 +62,8 @@ static int natural_code(enum sim_call call)
 {
 	const char *name = names[call];
 
+	if (strstr(name, "GetProcAddress"))
+		return CUDA_ERROR_NOT_FOUND;
 	return strstr(name, "Alloc") || strstr(name, "Create") || strstr(name, "Reserve") ? CUDA_ERROR_OUT_OF_MEMORY
 											  : CUDA_ERROR_UNKNOWN;
 }
@@ -70,7 +82,8 @@ static CUresult injected(enum sim_call call)
 			continue;
 		rule->seen++;
 		if (rule->seen == rule->nth || (rule->for_good && rule->seen > rule->nth)) {
-			result = rule->code ? (CUresult)rule->code : (CUresult)natural_code(call);
+			if (result == CUDA_SUCCESS)
+				result = rule->code ? (CUresult)rule->code : (CUresult)natural_code(call);
 			fired = true;
 		}
 	}
@@ -78,19 +91,40 @@ static CUresult injected(enum sim_call call)
 	return result;
 }
 
+/* One write per line, so that lines of several threads and processes stay whole. */
+static void log_call(enum sim_call call, CUresult result)
+{
+	char line[160];
+	int length = snprintf(line, sizeof(line), "%d %ld %s%s", (int)getpid(), (long)syscall(SYS_gettid), names[call],
+		result == CUDA_SUCCESS ? "\n" : "");
+
+	if (result != CUDA_SUCCESS)
+		length += snprintf(line + length, sizeof(line) - (size_t)length, " refused %d\n", (int)result);
+	if (write(call_log, line, (size_t)length) < 0)
+		call_log = -1; /* a full disk must not disturb the run */
+}
+
+static void read_environment(void);
+
 CUresult sim_enter(enum sim_call call, bool before_init)
 {
 	void (*hook)(const char *) = __atomic_load_n(&on_call, __ATOMIC_ACQUIRE);
 	int pid = __atomic_load_n(&initialised_by, __ATOMIC_ACQUIRE);
+	CUresult result;
 
+	if (!__atomic_load_n(&environment_read, __ATOMIC_ACQUIRE))
+		read_environment();
 	if (hook)
 		hook(names[call]);
 	__atomic_fetch_add(&calls[call], 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&all_calls, 1, __ATOMIC_RELAXED);
 	/* CUDA does not survive a fork. */
-	if (!before_init && pid != getpid())
-		return CUDA_ERROR_NOT_INITIALIZED;
-	return injected(call);
+	result = !before_init && pid != getpid() ? CUDA_ERROR_NOT_INITIALIZED : injected(call);
+	if (result == CUDA_SUCCESS && sim_config.without_record && (call == SIM_cuCtxRecordEvent || call == SIM_cuCtxWaitEvent))
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (call_log >= 0)
+		log_call(call, result);
+	return result;
 }
 
 /* ---- start ---- */
@@ -127,39 +161,78 @@ static void read_rules(const char *text)
 	}
 }
 
+static void read_without(const char *text)
+{
+	const struct {
+		const char *name;
+		bool *lacks;
+	} parts[] = {{"vmm", &sim_config.without_vmm}, {"ctx_record_event", &sim_config.without_record},
+		{"posix_fd", &sim_config.without_fd}, {"host_numa", &sim_config.without_host_numa},
+		{"pools", &sim_config.without_pools}};
+
+	while (text && *text) {
+		size_t length = strcspn(text, ","), i;
+
+		for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+			if (strlen(parts[i].name) == length && memcmp(parts[i].name, text, length) == 0)
+				break;
+		}
+		if (i < sizeof(parts) / sizeof(parts[0]))
+			*parts[i].lacks = true;
+		else
+			fprintf(stderr, "simulated driver: SUBLET_SIM_WITHOUT: unknown part '%.*s'; parts are vmm, "
+					"ctx_record_event, posix_fd, host_numa, pools\n", (int)length, text);
+		text += length + (text[length] == ',');
+	}
+}
+
+static void read_number(const char *name, int least, int most, int *value)
+{
+	const char *text = getenv(name);
+	char *end;
+	long number;
+
+	if (!text || !*text)
+		return;
+	number = strtol(text, &end, 10);
+	if (*end || number < least || number > most)
+		fprintf(stderr, "simulated driver: %s='%s' is not a number from %d to %d\n", name, text, least, most);
+	else
+		*value = (int)number;
+}
+
+/* At the first call of all: resolution comes before cuInit and depends on it. */
 static void read_environment(void)
 {
-	const char *text = getenv("SUBLET_SIM_DEVICES");
-	const char *without = getenv("SUBLET_SIM_WITHOUT");
+	const char *text;
 
-	read_size("SUBLET_SIM_CAPACITY", &sim_config.capacity);
-	read_size("SUBLET_SIM_HOST_CAPACITY", &sim_config.host_capacity);
-	if (text && atoi(text) >= 0 && atoi(text) <= SIM_DEVICES_MAX)
-		sim_config.devices = atoi(text);
-	text = getenv("SUBLET_SIM_DRIVER_VERSION");
-	if (text && atoi(text) > 0)
-		sim_config.driver_version = atoi(text);
-	sim_config.without_vmm = without && strstr(without, "vmm");
-	sim_config.without_record = without && strstr(without, "ctx_record_event");
-	sim_config.without_fd = without && strstr(without, "posix_fd");
-	sim_config.without_host_numa = without && strstr(without, "host_numa");
-	sim_config.internal_pointers = getenv("SUBLET_SIM_INTERNAL_POINTERS") != NULL;
-	read_rules(getenv("SUBLET_SIM_FAIL"));
+	pthread_mutex_lock(&sim_lock);
+	if (!environment_read) {
+		read_size("SUBLET_SIM_CAPACITY", &sim_config.capacity);
+		read_size("SUBLET_SIM_HOST_CAPACITY", &sim_config.host_capacity);
+		read_number("SUBLET_SIM_DEVICES", 0, SIM_DEVICES_MAX, &sim_config.devices);
+		read_number("SUBLET_SIM_DRIVER_VERSION", 2000, 99990, &sim_config.driver_version);
+		read_without(getenv("SUBLET_SIM_WITHOUT"));
+		sim_config.internal_pointers = getenv("SUBLET_SIM_INTERNAL_POINTERS") != NULL;
+		read_rules(getenv("SUBLET_SIM_FAIL"));
+		text = getenv("SUBLET_SIM_LOG");
+		if (text && *text) {
+			call_log = open(text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+			if (call_log < 0)
+				fprintf(stderr, "simulated driver: SUBLET_SIM_LOG: cannot open '%s': %s\n", text, strerror(errno));
+		}
+		__atomic_store_n(&environment_read, true, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&sim_lock);
 }
 
 CUresult CUDAAPI cuInit(unsigned int flags)
 {
-	static bool environment_read;
 	struct rlimit files;
 	CUresult result;
 
 	if (initialised_by && initialised_by != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
-	pthread_mutex_lock(&sim_lock);
-	if (!environment_read)
-		read_environment();
-	environment_read = true;
-	pthread_mutex_unlock(&sim_lock);
 	result = sim_enter(SIM_cuInit, true);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -339,14 +412,32 @@ SIM_EXPORT uint64_t sublet_sim_calls(const char *symbol)
 	return call < 0 ? 0 : __atomic_load_n(&calls[call], __ATOMIC_RELAXED);
 }
 
+SIM_EXPORT bool sublet_sim_fail_also(const char *symbol, unsigned nth, bool for_good, int code)
+{
+	int call = strcmp(symbol, "*") == 0 ? -1 : call_by_name(symbol, strlen(symbol));
+	bool added;
+
+	pthread_mutex_lock(&sim_lock);
+	added = call >= -1 && nth && rule_count < RULES_MAX;
+	if (added) {
+		rules[rule_count] = (struct rule){call, nth, for_good, code, 0};
+		__atomic_store_n(&rule_count, rule_count + 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&sim_lock);
+	return added;
+}
+
 SIM_EXPORT void sublet_sim_fail(const char *symbol, unsigned nth, bool for_good, int code)
 {
+	/* Rules of the environment are read at the first call: after that one, so that they do not come back. */
+	if (!__atomic_load_n(&environment_read, __ATOMIC_ACQUIRE))
+		read_environment();
 	pthread_mutex_lock(&sim_lock);
 	fired = false;
-	__atomic_store_n(&rule_count, symbol ? 1 : 0, __ATOMIC_RELEASE);
-	if (symbol)
-		rules[0] = (struct rule){strcmp(symbol, "*") == 0 ? -1 : call_by_name(symbol, strlen(symbol)), nth, for_good, code, 0};
+	__atomic_store_n(&rule_count, 0, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&sim_lock);
+	if (symbol)
+		sublet_sim_fail_also(symbol, nth, for_good, code);
 }
 
 SIM_EXPORT bool sublet_sim_fail_fired(void)
@@ -387,6 +478,12 @@ SIM_EXPORT void sublet_sim_reset(void)
 	sim_modules_drop_all();
 	sim_machine_close();
 	memset(calls, 0, sizeof(calls));
+	all_calls = 0;
 	initialised_by = 0;
+	sim_config = DEFAULTS;
+	if (call_log >= 0)
+		close(call_log);
+	call_log = -1;
+	__atomic_store_n(&environment_read, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&sim_lock);
 }

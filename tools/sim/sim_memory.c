@@ -361,6 +361,7 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, CUdevice
 	struct sim_mapping *mapping = block ? NULL : sim_mapping_at(ptr);
 	bool host = block ? block->kind == SIM_HOST_ALLOC || block->kind == SIM_HOST_REGISTERED
 			  : mapping && mapping->handle->location == SIM_HOST;
+	uint64_t base = 0, bytes = 0;
 
 	if (!block && !mapping)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -392,10 +393,18 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, CUdevice
 		*(unsigned *)data = block && block->kind == SIM_PLAIN;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = block ? block->address : mapping->address;
-		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = block ? block->bytes : mapping->bytes;
+		/* Of VMM memory the reservation, seen on driver 580. */
+		if (block) {
+			base = block->address;
+			bytes = block->bytes;
+		} else {
+			sim_reservation_at(ptr, &base, &bytes);
+		}
+		*(uint64_t *)data = attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? bytes : base;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*(uint64_t *)data = block ? block->physical : mapping->handle->physical;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		*(unsigned *)data = 1;
@@ -442,10 +451,38 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 	return block ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Is [address, end), of which the driver knows nothing, the program's own memory? sim_lock held. */
+static bool pageable_ok(uint64_t address, uint64_t end)
+{
+	unsigned char resident[4096];
+
+	if (address >= end || sim_reservation_between(address, end))
+		return false;
+	address &= ~4095ull;
+	while (address < end) {
+		uint64_t bytes = end - address < sizeof(resident) * 4096 ? end - address : sizeof(resident) * 4096;
+
+		if (mincore((void *)address, bytes, resident) != 0)
+			return false; /* not mapped: hardware reads it with the CPU and dies; here the call is refused */
+		address += bytes;
+	}
+	return true;
+}
+
+bool sim_known(uint64_t address)
+{
+	bool known;
+
+	pthread_mutex_lock(&sim_lock);
+	known = sim_block_at(address) || sim_mapping_at(address);
+	pthread_mutex_unlock(&sim_lock);
+	return known;
+}
+
 bool sim_range_ok(uint64_t address, uint64_t bytes)
 {
 	uint64_t end = address + bytes;
-	bool ok = true;
+	bool ok = end >= address;
 
 	pthread_mutex_lock(&sim_lock);
 	while (ok && address < end) {
@@ -454,12 +491,12 @@ bool sim_range_ok(uint64_t address, uint64_t bytes)
 
 		if (block) {
 			ok = block->kind == SIM_HOST_REGISTERED || end <= block->address + block->bytes;
-			address = ok ? end : address;
+			address = block->address + block->bytes;
 		} else if (mapping) {
 			ok = mapping->readable != 0;
 			address = mapping->address + mapping->bytes;
 		} else {
-			ok = !sim_reserved(address); /* pageable host memory */
+			ok = pageable_ok(address, end);
 			break;
 		}
 	}

@@ -24,7 +24,7 @@ extern pthread_cond_t sim_moved;
 struct sim_config {
 	uint64_t capacity, host_capacity;
 	int devices, driver_version;
-	bool without_vmm, without_record, without_fd, without_host_numa, internal_pointers;
+	bool without_vmm, without_record, without_fd, without_host_numa, without_pools, internal_pointers;
 };
 extern struct sim_config sim_config;
 
@@ -63,6 +63,9 @@ bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location);
 void sim_machine_unref(uint64_t id);
 void sim_machine_exported(uint64_t id);
 uint64_t sim_machine_used(int location);
+/* For tests: takes the lock of the table for good and answers where the sum is kept; passes over all processes so far. */
+uint64_t *sim_machine_lock_used(int location);
+uint32_t sim_machine_scans(void);
 
 /* ---- contexts (sim_context.c) ---- */
 struct sim_context {
@@ -145,6 +148,11 @@ struct sim_mapping {
 struct sim_block *sim_block_at(uint64_t address);     /* containing; sim_lock held */
 struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock held */
 bool sim_reserved(uint64_t address);
+/* The reservation that contains @address; is there any in [address, end)? sim_lock held. */
+bool sim_reservation_at(uint64_t address, uint64_t *ret_address, uint64_t *ret_bytes);
+bool sim_reservation_between(uint64_t address, uint64_t end);
+/* Memory that the driver gave, mapped or pinned. Takes sim_lock. */
+bool sim_known(uint64_t address);
 uint64_t sim_next_buffer_id(void);
 /* Is [address, address + bytes) something the device may touch, or ordinary host memory? */
 bool sim_range_ok(uint64_t address, uint64_t bytes);
