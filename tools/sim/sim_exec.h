@@ -88,7 +88,7 @@ struct sim_work sim_host_work(CUDA_HOST_NODE_PARAMS *call);
 
 /* ---- faults (sim_guard.c) ----
  * Run @work as the device would: a touch of memory that is not there loses @ctx and not the process. */
-void sim_guard_install(void);
+void sim_guard_install(void); /* before each operation that may fault; takes no other lock */
 void sim_guard_run(const struct sim_work *work, struct sim_context *ctx);
 
 /* ---- events (sim_event.c) ---- */

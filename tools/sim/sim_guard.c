@@ -26,20 +26,22 @@ static void on_fault(int number, siginfo_t *info, void *ucontext)
 	}
 }
 
-/* A program may have set its own handlers since the last time (Python's faulthandler does): they become the previous ones. */
+/* A program may have set its own handlers since the last time (Python's faulthandler does, test frameworks do for each
+ * test): they become the previous ones. */
 void sim_guard_install(void)
 {
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	/* NODEFER: the jump out of the handler then needs no signal mask restored, which would be a system call per kernel. */
 	struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER}, now;
 
-	pthread_mutex_lock(&sim_lock);
+	pthread_mutex_lock(&lock);
 	for (int i = 0; i < 2; i++) {
 		if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_sigaction != on_fault) {
 			previous[i] = now;
 			sigaction(numbers[i], &action, NULL);
 		}
 	}
-	pthread_mutex_unlock(&sim_lock);
+	pthread_mutex_unlock(&lock);
 }
 
 void sim_guard_run(const struct sim_work *work, struct sim_context *ctx)

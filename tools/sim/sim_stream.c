@@ -154,12 +154,15 @@ CUresult sim_stream_usable(struct sim_stream *stream)
 /* ---- running ---- */
 
 /* sim_lock held, given up meanwhile. @ready_ns: when the operation could have begun on the virtual clock. */
-static void run_work(struct sim_stream *stream, const struct sim_work *work, uint64_t ready_ns)
+static void run_work(struct sim_stream *stream, const struct sim_work *work, uint64_t ready_ns, bool on_worker)
 {
 	struct sim_context *ctx = stream->context;
 	uint64_t end_ns = ready_ns;
 
 	pthread_mutex_unlock(&sim_lock);
+	/* What a caller runs itself is brief and was checked at the call; a worker's may have lost its memory since. */
+	if (on_worker)
+		sim_guard_install();
 	if (sim_clock_on)
 		end_ns = sim_run_timed(work, ctx, ready_ns);
 	else
@@ -184,7 +187,7 @@ static void run_head(struct sim_stream *stream)
 			if (ready_ns < stream->end_ns)
 				ready_ns = stream->end_ns;
 		}
-		run_work(stream, &op->work, ready_ns);
+		run_work(stream, &op->work, ready_ns, true);
 	}
 	stream->done = op->ticket;
 	pthread_cond_broadcast(&sim_moved);
@@ -295,7 +298,7 @@ CUresult sim_enqueue(struct sim_stream *stream, const struct sim_work *work, con
 		uint64_t ticket = ++stream->queued;
 		uint64_t ready_ns = sim_clock_on ? sim_clock_now() : 0;
 
-		run_work(stream, work, ready_ns > stream->end_ns ? ready_ns : stream->end_ns);
+		run_work(stream, work, ready_ns > stream->end_ns ? ready_ns : stream->end_ns, false);
 		stream->done = ticket;
 		if (stream->head || stream->queued != ticket || stream->users)
 			pthread_cond_broadcast(&sim_moved);
