@@ -308,6 +308,7 @@ CUresult CUDAAPI cuCtxSynchronize(void)
 	if (result != CUDA_SUCCESS)
 		return result;
 	sim_wait_context(context);
+	sim_pools_settle();
 	return context->sticky;
 }
 

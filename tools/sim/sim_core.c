@@ -14,6 +14,7 @@
 
 #include "base/size.h"
 #include "tools/sim/sim_exec.h"
+#include "tools/sim/sim_memory.h"
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_moved = PTHREAD_COND_INITIALIZER;
@@ -473,6 +474,7 @@ SIM_EXPORT void sublet_sim_reset(void)
 	sim_streams_drop_all();
 	pthread_mutex_lock(&sim_lock);
 	sim_memory_drop(NULL);
+	sim_pools_drop_all();
 	sim_vmm_drop_all();
 	sim_contexts_drop_all();
 	sim_modules_drop_all();

@@ -124,13 +124,16 @@ uint64_t sim_live_streams(void), sim_live_events(void);
 CUresult sim_capture_check(bool always);
 
 /* ---- memory (sim_memory.c, sim_vmm.c) ---- */
-enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL };
+enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL, SIM_IPC, SIM_GLOBAL };
 struct sim_block {
 	uint64_t address, bytes;
 	enum sim_kind kind;
 	struct sim_context *context;
 	int device;
 	uint64_t physical, buffer_id;
+	unsigned flags, opened; /* as given at the allocation; opens of an IPC handle */
+	bool sync_memops;
+	struct sim_chunk *chunk; /* NULL: not in one */
 };
 struct sim_handle {
 	uint64_t physical, bytes;
@@ -147,6 +150,13 @@ struct sim_mapping {
 };
 struct sim_block *sim_block_at(uint64_t address);     /* containing; sim_lock held */
 struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock held */
+CUresult sim_block_allocate(uint64_t bytes, enum sim_kind kind, struct sim_context *context, unsigned flags,
+	uint64_t *ret_address); /* takes sim_lock, as the next */
+CUresult sim_block_give_back(uint64_t address, unsigned kinds);
+/* The program waited for the device: pool memory above the release thresholds goes back. Takes sim_lock. */
+void sim_pools_settle(void);
+/* A variable of a module is device memory from now on; sim_lock held. */
+void sim_memory_global(uint64_t address, uint64_t bytes);
 bool sim_reserved(uint64_t address);
 /* The reservation that contains @address; is there any in [address, end)? sim_lock held. */
 bool sim_reservation_at(uint64_t address, uint64_t *ret_address, uint64_t *ret_bytes);
