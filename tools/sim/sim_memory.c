@@ -349,6 +349,26 @@ bool sim_range_ok(uint64_t address, uint64_t bytes)
 	return ok;
 }
 
+bool sim_may_touch(const struct sim_context *ctx, uint64_t address)
+{
+	uint32_t own = 1u << ctx->device;
+	struct sim_mapping *mapping;
+	struct sim_block *block;
+	bool may = true;
+
+	pthread_mutex_lock(&sim_lock);
+	block = sim_block_at(address);
+	mapping = block ? NULL : sim_mapping_at(address);
+	if (mapping)
+		may = (mapping->readable & own) != 0;
+	else if (block && block->chunk && block->chunk->pool)
+		may = (sim_pool_readable(block) & own) != 0;
+	else if (block && block->chunk && block->device != ctx->device) /* opened IPC memory enables its peer by itself */
+		may = block->kind == SIM_IPC || (ctx->peers & (1u << block->device)) != 0;
+	pthread_mutex_unlock(&sim_lock);
+	return may;
+}
+
 void sim_memory_drop(struct sim_context *context)
 {
 	for (size_t i = block_count; i-- > 0;) {

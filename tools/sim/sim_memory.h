@@ -47,6 +47,7 @@ struct sim_block *sim_block_each(size_t *position); /* the block at *position, w
 /* ---- pools (sim_pool.c) ---- */
 void sim_pool_release_block(struct sim_block *block); /* its range goes back now */
 void sim_pools_drop_all(void);
+uint32_t sim_pool_readable(const struct sim_block *block); /* bits of the devices that may touch it */
 CUmemoryPool sim_pool_handle(const struct sim_block *block);
 /* These take sim_lock: the properties of a pool of this process, a pool of another one, is it one? */
 bool sim_pool_props(CUmemoryPool pool, CUmemPoolProps *ret_props);

@@ -73,6 +73,11 @@ CUmemoryPool sim_pool_handle(const struct sim_block *block)
 	return (CUmemoryPool)block->chunk->pool;
 }
 
+uint32_t sim_pool_readable(const struct sim_block *block)
+{
+	return block->chunk->pool->readable;
+}
+
 /* Empty chunks go until at most @keep bytes are reserved. */
 static void trim(struct sim_pool *pool, uint64_t keep)
 {

@@ -76,6 +76,11 @@ struct sim_context {
 	struct sim_stream *streams;
 	struct sim_stream *legacy;
 	uint32_t peers; /* devices this context may access */
+	uint64_t id;	/* unique in the process, and never used again */
+	unsigned api_version, attached;
+	size_t limits[CU_LIMIT_MAX];
+	CUfunc_cache cache;
+	CUsharedconfig bank;
 	struct sim_context *next;
 };
 struct sim_context *sim_current(void);
@@ -153,6 +158,8 @@ struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock he
 CUresult sim_block_allocate(uint64_t bytes, enum sim_kind kind, struct sim_context *context, unsigned flags,
 	uint64_t *ret_address); /* takes sim_lock, as the next */
 CUresult sim_block_give_back(uint64_t address, unsigned kinds);
+/* May kernels of @ctx touch what lies at @address? True also for what the driver does not know. Takes sim_lock. */
+bool sim_may_touch(const struct sim_context *ctx, uint64_t address);
 /* The program waited for the device: pool memory above the release thresholds goes back. Takes sim_lock. */
 void sim_pools_settle(void);
 /* A variable of a module is device memory from now on; sim_lock held. */
