@@ -303,6 +303,32 @@ static void managed_and_pitched_memory_check_their_arguments(void **state)
 	FAILS(cuMemAllocPitch(&p, &pitch, 1000, 3, 3), CUDA_ERROR_INVALID_VALUE);
 }
 
+static void managed_memory_keeps_advice_and_prefetches(void **state)
+{
+	CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, host = {.type = CU_MEM_LOCATION_TYPE_HOST},
+		      none = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 9};
+	CUdeviceptr p, plain;
+	int value;
+
+	OK(cuMemAllocManaged(&p, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+	OK(cuMemAlloc(&plain, 4096));
+	OK(cuMemRangeGetAttribute(&value, sizeof(value), CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, p, MIB));
+	assert_int_equal(value, CU_DEVICE_INVALID);
+	OK(cuMemAdvise(p, MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device));
+	OK(cuMemRangeGetAttribute(&value, sizeof(value), CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, p, MIB));
+	assert_int_equal(value, 0);
+	OK(cuMemAdvise(p, MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, none));
+	OK(cuMemRangeGetAttribute(&value, sizeof(value), CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, p, MIB));
+	assert_int_equal(value, 1);
+	OK(cuMemPrefetchAsync(p, 2 * MIB, host, 0, NULL));
+	OK(cuMemRangeGetAttribute(&value, sizeof(value), CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, p, MIB));
+	assert_int_equal(value, CU_DEVICE_CPU);
+	FAILS(cuMemPrefetchAsync(p, 3 * MIB, host, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	FAILS(cuMemPrefetchAsync(p, MIB, none, 0, NULL), CUDA_ERROR_INVALID_DEVICE);
+	FAILS(cuMemPrefetchAsync(plain, 4096, device, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	FAILS(cuMemAdvise(plain, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, device), CUDA_ERROR_INVALID_VALUE);
+}
+
 static void attributes_of_unknown_memory_are_empty_and_no_error(void **state)
 {
 	CUpointer_attribute list[3] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -364,6 +390,7 @@ int main(void)
 		CASE(host_memory_of_vmm_follows_the_rules_of_locations),
 		CASE(small_allocations_share_two_mebibytes),
 		CASE(managed_and_pitched_memory_check_their_arguments),
+		CASE(managed_memory_keeps_advice_and_prefetches),
 		CASE(attributes_of_unknown_memory_are_empty_and_no_error),
 		CASE(dma_buf_keeps_its_memory),
 	};

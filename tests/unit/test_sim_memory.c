@@ -318,6 +318,9 @@ static void resolver_calls_are_counted_and_failable(void **state)
 	FAILS(cuGetExportTable(&table, &known), CUDA_ERROR_NOT_SUPPORTED);
 	OK(cuGetExportTable(&table, &known));
 	assert_int_equal(sublet_sim_calls("cuGetExportTable"), 2);
+	/* No place in it is a jump to nothing. */
+	for (size_t i = 1; i < *(const size_t *)table / sizeof(void *); i++)
+		assert_int_equal(((CUresult(**)(void))table)[i](), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 static void export_table_of_unknown_id_is_refused(void **state)

@@ -211,6 +211,19 @@ CUresult CUDAAPI cuCtxDetach(CUcontext handle)
 	return --context->attached ? CUDA_SUCCESS : destroy(handle);
 }
 
+/* sim_lock held. */
+static struct sim_context *primary_made(CUdevice device)
+{
+	struct sim_context *context = primary_of(device);
+
+	if (!context) {
+		context = make(device, 0, true);
+		if (context)
+			context->alive = false;
+	}
+	return context;
+}
+
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *ret_context, CUdevice device)
 {
 	struct sim_context *context;
@@ -221,9 +234,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *ret_context, CUdevice devic
 	if (device < 0 || device >= sim_config.devices)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&sim_lock);
-	context = primary_of(device);
-	if (!context)
-		context = make(device, 0, true);
+	context = primary_made(device);
 	if (context) {
 		if (!context->alive) /* a new life, with the flags that were set for it */
 			set_defaults(context, context->flags);
@@ -307,14 +318,9 @@ static CUresult primary_flags(CUdevice device, unsigned flags)
 	if (!flags_ok(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim_lock);
-	context = primary_of(device);
-	if (!context) {
-		context = make(device, flags, true);
-		if (context)
-			context->alive = false;
-	} else {
+	context = primary_made(device);
+	if (context)
 		context->flags = flags | CU_CTX_MAP_HOST;
-	}
 	pthread_mutex_unlock(&sim_lock);
 	return context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

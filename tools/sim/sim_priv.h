@@ -138,6 +138,8 @@ struct sim_block {
 	uint64_t physical, buffer_id;
 	unsigned flags, opened; /* as given at the allocation; opens of an IPC handle */
 	bool sync_memops;
+	bool read_mostly, preferred_known, prefetch_known; /* advice on managed memory */
+	CUmemLocation preferred, prefetched;
 	struct sim_chunk *chunk; /* NULL: not in one */
 };
 struct sim_handle {

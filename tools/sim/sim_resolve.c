@@ -83,8 +83,8 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *name, void **pfn, int version, 
 	return result;
 }
 
-/* The seven tables that the runtime of CUDA 13 asks for, in its order. Their content is the driver's own business; here
- * each is a size and nothing else, which a caller reads as a table of an older driver. */
+/* The seven tables that the runtime of CUDA 13 asks for, in its order. They are the driver's own business and not documented,
+ * so every function refuses: the runtime then says cudaErrorInitializationError, where an empty place is a jump to nothing. */
 static const unsigned char tables[][16] = {
 	{0xf8, 0xcf, 0xf9, 0x51, 0x21, 0x46, 0x8b, 0x4e, 0xb9, 0xe2, 0xfb, 0x46, 0x9e, 0x7c, 0x0d, 0xd9},
 	{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9},
@@ -95,9 +95,16 @@ static const unsigned char tables[][16] = {
 	{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2},
 };
 
+#define PLACES 32 /* more than any of them has; the first is the size in bytes */
+
+static CUresult refuse(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult CUDAAPI cuGetExportTable(const void **table, const CUuuid *id)
 {
-	static const size_t content[8] = {sizeof(size_t)};
+	static const void *content[sizeof(tables) / sizeof(tables[0])][PLACES];
 	CUresult result = sim_enter(SIM_cuGetExportTable, true);
 
 	if (result != CUDA_SUCCESS)
@@ -106,7 +113,12 @@ CUresult CUDAAPI cuGetExportTable(const void **table, const CUuuid *id)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
 		if (memcmp(tables[i], id->bytes, sizeof(tables[i])) == 0) {
-			*table = content;
+			pthread_mutex_lock(&sim_lock);
+			for (int place = 1; place < PLACES; place++)
+				content[i][place] = (void *)refuse;
+			content[i][0] = (void *)sizeof(content[i]);
+			pthread_mutex_unlock(&sim_lock);
+			*table = content[i];
 			return CUDA_SUCCESS;
 		}
 	}
