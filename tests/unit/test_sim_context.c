@@ -374,6 +374,35 @@ static void dma_buf_keeps_its_memory(void **state)
 	assert_int_equal(device_bytes(), 0);
 }
 
+static void array_bytes_count_on_the_device(void **state)
+{
+	CUDA_ARRAY3D_DESCRIPTOR full = {.Width = 1024, .Height = 1024, .Depth = 2, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUDA_ARRAY_DESCRIPTOR flat = {100, 0, CU_AD_FORMAT_HALF, 4}, back;
+	CUarray one, two;
+
+	OK(cuArray3DCreate(&one, &full));
+	assert_int_equal(device_bytes(), 8 * MIB);
+	OK(cuArrayCreate(&two, &flat));
+	OK(cuArrayGetDescriptor(&back, two));
+	assert_memory_equal(&back, &flat, sizeof(flat));
+	OK(cuArrayDestroy(one));
+	FAILS(cuArrayDestroy(one), CUDA_ERROR_INVALID_HANDLE);
+	full.NumChannels = 3;
+	FAILS(cuArray3DCreate(&one, &full), CUDA_ERROR_INVALID_VALUE);
+	OK(cuArrayDestroy(two));
+	assert_int_equal(device_bytes(), 0);
+}
+
+static void device_resource_is_its_processors(void **state)
+{
+	CUdevResource resource;
+
+	OK(cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	assert_int_equal(resource.sm.smCount, 132);
+	OK(cuCtxGetDevResource(context, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	FAILS(cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_INVALID), CUDA_ERROR_INVALID_RESOURCE_TYPE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -393,6 +422,8 @@ int main(void)
 		CASE(managed_memory_keeps_advice_and_prefetches),
 		CASE(attributes_of_unknown_memory_are_empty_and_no_error),
 		CASE(dma_buf_keeps_its_memory),
+		CASE(array_bytes_count_on_the_device),
+		CASE(device_resource_is_its_processors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

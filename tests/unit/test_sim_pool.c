@@ -194,6 +194,20 @@ static void pool_create_follows_the_rules_of_locations(void **state)
 	assert_int_equal(*(unsigned char *)p, 3);
 }
 
+static void pools_are_found_by_location(void **state)
+{
+	CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, host = {.type = CU_MEM_LOCATION_TYPE_HOST};
+	CUmemoryPool found, host_pool;
+
+	OK(cuMemGetDefaultMemPool(&found, &device, CU_MEM_ALLOCATION_TYPE_PINNED));
+	assert_ptr_equal(found, pool);
+	OK(cuMemGetMemPool(&host_pool, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+	assert_ptr_not_equal(host_pool, pool);
+	FAILS(cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, host_pool), CUDA_ERROR_INVALID_VALUE);
+	device.id = 3;
+	FAILS(cuMemGetMemPool(&found, &device, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_ERROR_INVALID_DEVICE);
+}
+
 static void graph_memory_is_in_no_pool(void **state)
 {
 	CUgraph graph;
@@ -447,6 +461,7 @@ int main(void)
 		POOL_CASE(pool_memory_has_no_context_and_no_legacy_handle),
 		POOL_CASE(own_pool_is_current_until_destroyed),
 		POOL_CASE(pool_create_follows_the_rules_of_locations),
+		POOL_CASE(pools_are_found_by_location),
 		POOL_CASE(graph_memory_is_in_no_pool),
 		MACHINE_CASE(pools_can_be_absent),
 		MACHINE_CASE(ipc_memory_is_shared_with_another_process),

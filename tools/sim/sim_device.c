@@ -288,3 +288,35 @@ CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attri
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
+
+/* ---- what a device can be divided into ---- */
+
+#define PROCESSORS 132
+#define PARTITION 8 /* documented for compute capability 9 */
+
+static CUresult resource(CUdevResource *ret, CUdevResourceType type)
+{
+	if (!ret || type != CU_DEV_RESOURCE_TYPE_SM)
+		return ret ? CUDA_ERROR_INVALID_RESOURCE_TYPE : CUDA_ERROR_INVALID_VALUE;
+	*ret = (CUdevResource){.type = type, .sm = {PROCESSORS, PARTITION, PARTITION}};
+	return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetDevResource(CUdevice device, CUdevResource *ret_resource, CUdevResourceType type)
+{
+	ENTER(cuDeviceGetDevResource);
+	if (device < 0 || device >= sim_config.devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	return resource(ret_resource, type);
+}
+
+CUresult CUDAAPI cuCtxGetDevResource(CUcontext handle, CUdevResource *ret_resource, CUdevResourceType type)
+{
+	bool known;
+
+	ENTER(cuCtxGetDevResource);
+	pthread_mutex_lock(&sim_lock);
+	known = handle ? sim_context_of(handle) != NULL : sim_current() != NULL;
+	pthread_mutex_unlock(&sim_lock);
+	return known ? resource(ret_resource, type) : CUDA_ERROR_INVALID_CONTEXT;
+}

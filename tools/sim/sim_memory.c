@@ -371,6 +371,7 @@ bool sim_may_touch(const struct sim_context *ctx, uint64_t address)
 
 void sim_memory_drop(struct sim_context *context)
 {
+	sim_arrays_drop(context);
 	for (size_t i = block_count; i-- > 0;) {
 		struct sim_block *block = blocks[i];
 

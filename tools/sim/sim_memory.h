@@ -54,6 +54,9 @@ bool sim_pool_props(CUmemoryPool pool, CUmemPoolProps *ret_props);
 CUmemoryPool sim_pool_import(const CUmemPoolProps *props);
 bool sim_pool_imported(CUmemoryPool pool);
 
+/* ---- arrays (sim_array.c) ---- */
+void sim_arrays_drop(const struct sim_context *context); /* those of @context, all for NULL */
+
 /* ---- legacy IPC (sim_ipc.c) ---- */
 void sim_ipc_release_block(struct sim_block *block);
 bool sim_ipc_from_pool(const struct sim_block *block);
