@@ -79,14 +79,11 @@ CUresult CUDAAPI cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flag
 CUresult CUDAAPI cuMemHostUnregister(void *ptr)
 {
 	uint64_t address = (uint64_t)(uintptr_t)ptr;
-	struct sim_block *block;
 
 	ENTER_CONTEXT(cuMemHostUnregister, context);
 	sim_wait_device(context->device);
-	pthread_mutex_lock(&sim_lock);
-	block = sim_block_at(address);
-	pthread_mutex_unlock(&sim_lock);
-	if (!block)
+	/* Memory of another kind is a wrong argument, as seen of cuMemHostAlloc's; for the rest there is a code of its own. */
+	if (!sim_known(address))
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	return sim_block_give_back(address, SIM_BIT(SIM_HOST_REGISTERED));
 }
