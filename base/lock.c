@@ -2,8 +2,13 @@
  * The held ranks of a thread are a bit mask; `1 << rank` and everything above it must be clear before a lock. */
 #include "base/lock.h"
 
+#include <time.h>
+
 #include "base/attributes.h"
 #include "base/log.h"
+
+/* Weak: musl has none, and its programs are to start below the preload, where Sublet then keeps out. */
+#pragma weak pthread_mutex_clocklock
 
 static SUBLET_TLS unsigned held_mask;
 static struct ranked_lock *registered[RANK_COUNT];
@@ -40,31 +45,28 @@ void ranked_lock(struct ranked_lock *lock)
 	held_mask |= 1u << lock->rank;
 }
 
+bool ranked_lock_within(struct ranked_lock *lock, uint64_t wait_ns)
+{
+	struct timespec deadline;
+
+	clock_gettime(CLOCK_MONOTONIC, &deadline);
+	wait_ns += (uint64_t)deadline.tv_nsec;
+	deadline.tv_sec += (time_t)(wait_ns / 1000000000ull);
+	deadline.tv_nsec = (long)(wait_ns % 1000000000ull);
+	if (!pthread_mutex_clocklock || pthread_mutex_clocklock(&lock->mutex, CLOCK_MONOTONIC, &deadline) != 0)
+		return false;
+	held_mask |= 1u << lock->rank;
+	return true;
+}
+
 void ranked_unlock(struct ranked_lock *lock)
 {
 	held_mask &= ~(1u << lock->rank);
 	pthread_mutex_unlock(&lock->mutex);
 }
 
-void ranked_lock_fork_prepare(void)
-{
-	for (int rank = 0; rank < RANK_COUNT; rank++) {
-		if (registered[rank])
-			pthread_mutex_lock(&registered[rank]->mutex);
-	}
-}
-
-void ranked_lock_fork_parent(void)
-{
-	for (int rank = RANK_COUNT - 1; rank >= 0; rank--) {
-		if (registered[rank])
-			pthread_mutex_unlock(&registered[rank]->mutex);
-	}
-}
-
 void ranked_lock_fork_child(void)
 {
-	/* The child's only thread holds them all; making them new is simpler than unlocking and right in either case. */
 	for (int rank = RANK_COUNT - 1; rank >= 0; rank--) {
 		if (registered[rank])
 			pthread_mutex_init(&registered[rank]->mutex, NULL);

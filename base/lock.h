@@ -1,11 +1,13 @@
 /* base/lock.h
  * Mutexes with a rank. A thread takes them in rising rank only; that order is the whole argument against deadlock, so it
  * is checked at each lock in every build (one word of thread-local state).
- * Locks register at init, so that the fork handlers can hold all of them over a fork and hand the child clean ones. */
+ * Locks register at init, so that a forked child can make them new. */
 #ifndef SUBLET_BASE_LOCK_H
 #define SUBLET_BASE_LOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 /* Rising order. What each protects stands beside the lock itself. */
 enum lock_rank {
@@ -24,7 +26,7 @@ struct ranked_lock {
 	enum lock_rank rank;
 };
 
-/* Make @lock usable and known to the fork handlers. At most one lock of a rank is registered; a second init of the same
+/* Make @lock usable and known to ranked_lock_fork_child. At most one lock of a rank is registered; a second init of the same
  * rank replaces the first (unit tests build a fresh lifecycle each). */
 void ranked_lock_init(struct ranked_lock *lock, enum lock_rank rank);
 void ranked_lock_release(struct ranked_lock *lock);
@@ -33,10 +35,12 @@ void ranked_lock_release(struct ranked_lock *lock);
  * lock_order_violation, then the lock is taken all the same. */
 void ranked_lock(struct ranked_lock *lock);
 void ranked_unlock(struct ranked_lock *lock);
+/* The same for the end of the process, which may come in a signal handler that has interrupted the very thread that holds
+ * the lock, or a later one: waits @wait_ns at most, says whether it was taken. Whoever may give up cannot deadlock, so no
+ * order is asked for. */
+bool ranked_lock_within(struct ranked_lock *lock, uint64_t wait_ns);
 
-/* fork: prepare takes every registered lock in rank order, parent gives them back, child makes them new. */
-void ranked_lock_fork_prepare(void);
-void ranked_lock_fork_parent(void);
+/* In a forked child: every registered lock is free again, whoever held it in the parent. */
 void ranked_lock_fork_child(void);
 
 /* Called on a violation; the default logs "sublet bug". Unit tests point it at abort. */

@@ -45,6 +45,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct allocation *allocation;
 
 	reclaim_wait(lc, UINT64_MAX / 4);
+	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while ((allocation = records_detach_of_context(&lc->records, NULL)))
 		reclaim_free_idle(lc, allocation);
 	lc->config.cache_bytes = 0;
@@ -91,6 +92,8 @@ static bool prepare_device(struct lifecycle *lc, int device)
 	if (!err)
 		err = arena_init(&state->arena, &lc->driver, &lc->arena_lock, lc->config.arena_bytes,
 			least < lc->config.arena_bytes ? least : lc->config.arena_bytes, &error);
+	if (state->kind.unreleased.held)
+		reclaim_strand_extent(lc, device, &state->kind.unreleased);
 	driver_leave(&lc->driver, &scope);
 	if (err) {
 		log_say(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER, "%s; memory of device %d stays native", error.text, device);
@@ -128,6 +131,20 @@ bool lifecycle_device(struct lifecycle *lc, int device)
 	return readiness == DEVICE_READY;
 }
 
+bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes)
+{
+	for (int d = 0; d < lc->device_count; d++) {
+		const struct device_state *state = &lc->devices[d];
+		uint64_t end = state->arena.base + state->arena.size_bytes;
+
+		if (__atomic_load_n(&state->readiness, __ATOMIC_ACQUIRE) != DEVICE_READY)
+			continue;
+		if (address >= state->arena.base ? address < end : bytes > state->arena.base - address)
+			return true;
+	}
+	return false;
+}
+
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 {
 	if (context && device >= 0 && device < lc->device_count)
@@ -139,16 +156,25 @@ void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context)
 	contexts_dying(&lc->contexts, context, true);
 }
 
-void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+void lifecycle_context_left(struct lifecycle *lc, CUcontext context, bool gone)
 {
-	struct allocation *allocation;
-	struct driver_scope scope;
-
 	if (!gone) {
 		contexts_dying(&lc->contexts, context, false);
 		return;
 	}
 	contexts_drop(&lc->contexts, context);
+	if (captures_context_gone(&lc->captures, context))
+		reclaim_kick(&lc->reclaim);
+}
+
+void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+{
+	struct allocation *allocation;
+	struct driver_scope scope;
+
+	lifecycle_context_left(lc, context, gone);
+	if (!gone)
+		return;
 	driver_enter(&lc->driver, &scope);
 	while ((allocation = records_detach_of_context(&lc->records, context))) {
 		struct stats_device *stats = &lc->stats->device[allocation->device];
@@ -158,6 +184,4 @@ void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
 		reclaim_free_idle(lc, allocation);
 	}
 	driver_leave(&lc->driver, &scope);
-	if (captures_context_gone(&lc->captures, context))
-		reclaim_kick(&lc->reclaim);
 }

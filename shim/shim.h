@@ -11,6 +11,8 @@
 #include "base/attributes.h"
 #include "lifecycle/lifecycle.h"
 
+struct link_map;
+
 /* ---- the real driver (shim/resolve.c) ---- */
 
 /* The driver's own function for a row. Looks the driver up among the loaded libraries on first use. NULL: no libcuda in
@@ -29,8 +31,21 @@ CUresult shim_no_driver(void);
  * same address for a request at the list's own CUDA version: only then is an unknown address known to have a known ABI. */
 void *shim_answer(void *address, int candidate, const char *name, bool (*ask_again)(void *arg, void *address), void *arg);
 
-/* Load the table from the library that @address lies in, when that is a libcuda. */
-void shim_see_driver(void *address);
+/* A look-up of a driver's name or a call of one found nothing: when a libcuda is loaded that is none (it has no cuInit), say so,
+ * once per process and only in a session. True: the loader was asked. Allocates as real_address does. */
+bool shim_say_no_driver(void);
+
+/* The driver's own function for a row, whatever other interposers there are. NULL: as above. */
+void *own_address(int id);
+
+/* Is this the path of a driver library? */
+bool is_libcuda(const char *path);
+
+/* Is a libcuda in this process? Looks for it, and loads the table from it. */
+bool shim_driver_loaded(void);
+
+/* Was the object loaded after the driver? False while there is no driver, and for NULL. */
+bool shim_comes_after_driver(const struct link_map *map);
 
 /* Copy the counts of look-ups into the page. */
 void shim_publish_lookups(struct stats_page *page);
@@ -52,14 +67,24 @@ enum shim_state {
 extern int shim_state; /* enum shim_state, atomic */
 extern struct lifecycle shim_lifecycle;
 
+/* Is this process one of a session? Outside one it is a plain process, and nothing is said either. */
+bool shim_in_session(void);
+
+/* cuInit has been called by way of this library, if only to fail. Set before the driver is. */
+extern bool shim_init_asked; /* atomic */
+
 /* After a cuInit that succeeded, or a call that proves one did. Idempotent; other threads wait for the outcome. */
 void shim_start(void);
 
 /* ---- the guard ---- */
 
-/* Above zero while a wrapper of this thread is at work: calls that come back into this library meanwhile (from the driver,
- * a signal handler, another interposer) are forwarded. */
+/* Above zero while this thread is inside Sublet's own work, where locks may be held: calls that come back into this library
+ * meanwhile (from the driver, a signal handler, another interposer) are forwarded. Not raised around a call of the
+ * application that is only passed on: what comes back from there (a profiler's call-back) is served as usual. */
 extern SUBLET_TLS int shim_depth;
+/* Added while this thread reads the driver's exports: an interposer's dlsym that asks by way of ours finds no driver yet,
+ * instead of reading them once more. */
+#define SHIM_LOADING (1 << 16)
 
 static inline bool shim_active(void)
 {

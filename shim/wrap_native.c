@@ -44,21 +44,9 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
 }
 
 /* Inside a capture the stream-ordered calls add a node and give no memory: the graph's pool is the driver's. */
-static bool captured(CUstream stream, bool per_thread)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (!captures_any(&shim_lifecycle.captures))
-		return false;
-	if (!stream && per_thread)
-		stream = CU_STREAM_PER_THREAD;
-	return shim_lifecycle.driver.StreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 #define POOL_ALLOCATING(symbol, args, stream, per_thread)                                                              \
 	do {                                                                                                           \
-		if (shim_active() && captured(stream, per_thread))                                                     \
+		if (shim_active() && native_captured(stream, per_thread))                                                     \
 			return FORWARD(symbol, args);                                                                  \
 		ALLOCATING(symbol, args, *dptr, bytesize, STATS_NATIVE_POOL);                                          \
 	} while (0)
@@ -86,6 +74,11 @@ CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize
 CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
 	ALLOCATING(cuMemHostAlloc, (pp, bytesize, Flags), *pp, bytesize, STATS_NATIVE_PINNED);
+}
+
+CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
+{
+	ALLOCATING(cuMemAllocHost, (pp, bytesize), *pp, bytesize, STATS_NATIVE_PINNED);
 }
 
 CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
@@ -172,7 +165,14 @@ CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	GIVING_BACK(cuMipmappedArrayDestroy, (hMipmappedArray), hMipmappedArray);
 }
 
-/* ---- the application's own VMM ---- */
+/* ---- the application's own VMM ----
+ * To the driver managed memory is VMM memory, to the application it is memory of cuMemAlloc, which these calls refuse: they
+ * would take the pages from under a record, or the address of the next allocation. */
+
+static bool managed(CUdeviceptr address, size_t bytes)
+{
+	return shim_active() && lifecycle_owns(&shim_lifecycle, address, bytes);
+}
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 	unsigned long long flags)
@@ -196,20 +196,14 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	return FORWARD(cuMemRelease, (handle));
 }
 
-CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-	CUresult result = FORWARD(cuMemRetainAllocationHandle, (handle, addr));
-
-	if (result == CUDA_SUCCESS && shim_active())
-		native_vmm_retained(&shim_lifecycle.native, *handle, (uint64_t)(uintptr_t)addr);
-	return result;
-}
-
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
 	unsigned long long flags)
 {
-	CUresult result = FORWARD(cuMemMap, (ptr, size, offset, handle, flags));
+	CUresult result;
 
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = FORWARD(cuMemMap, (ptr, size, offset, handle, flags));
 	if (result == CUDA_SUCCESS && shim_active())
 		native_vmm_mapped(&shim_lifecycle.native, ptr, size, handle);
 	return result;
@@ -221,9 +215,25 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 	if (!shim_active())
 		return FORWARD(cuMemUnmap, (ptr, size));
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
 	/* After the call: a refused unmap leaves the mapping, and who reuses the address is the application itself. */
 	result = FORWARD(cuMemUnmap, (ptr, size));
 	if (result == CUDA_SUCCESS)
 		native_vmm_unmapped(&shim_lifecycle.native, ptr, size);
 	return result;
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return FORWARD(cuMemSetAccess, (ptr, size, desc, count));
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return FORWARD(cuMemAddressFree, (ptr, size));
 }

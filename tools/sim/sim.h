@@ -3,16 +3,17 @@
  * error codes and refusals that hardware showed (VMM by memfd and mmap, so mapping across processes is real). Same code as
  * a shared library for programs and, linked statically, for unit tests.
  *
- * Environment, read at cuInit:
+ * Environment, read at the first call:
  *   SUBLET_SIM_CAPACITY=80GiB      device memory of each device, shared by all processes of one machine
  *   SUBLET_SIM_HOST_CAPACITY=1TiB  host memory that VMM may take
  *   SUBLET_SIM_DEVICES=1           1 to 16
  *   SUBLET_SIM_MACHINE=FOLDER      processes with the same folder are on one machine; unset: one of their own
  *   SUBLET_SIM_DRIVER_VERSION=13000  names newer than it cannot be resolved
- *   SUBLET_SIM_WITHOUT=vmm,ctx_record_event,posix_fd,host_numa  parts that this driver lacks
+ *   SUBLET_SIM_WITHOUT=vmm,ctx_record_event,posix_fd,host_numa,pools  parts that this driver lacks
  *   SUBLET_SIM_FAIL=cuMemCreate:3[+][=CODE],...  the 3rd call fails (+: and all later ones); `*:N` counts every call
  *   SUBLET_SIM_SPEED=h200[,pcie=55GB/s][,duplex=95GB/s][,hbm=3970GB/s][,launch=3.3us][,copy=2us][,slow=1]
  *                                  transfers and kernels take the time they would take on such a device (below)
+ *   SUBLET_SIM_LOG=FILE            appends "PID THREAD SYMBOL[ refused CODE]" for each call
  *   SUBLET_SIM_INTERNAL_POINTERS=1  cuGetProcAddress answers with addresses that are no exports (older drivers do)
  */
 #ifndef SUBLET_TOOLS_SIM_SIM_H
@@ -88,7 +89,9 @@ uint64_t sublet_sim_calls(const char *symbol);
 /* Fail call number @nth (1 is the next one) of @symbol, or of any when "*"; @for_good: and all later ones. @code 0: the
  * natural one. A new rule replaces all earlier ones; NULL clears. */
 void sublet_sim_fail(const char *symbol, unsigned nth, bool for_good, int code);
-/* Has the rule failed a call since it was set? */
+/* One rule more, up to 16 in all; when several hit one call, the first gives the code. False: unknown symbol, or full. */
+bool sublet_sim_fail_also(const char *symbol, unsigned nth, bool for_good, int code);
+/* Has a rule failed a call since sublet_sim_fail? */
 bool sublet_sim_fail_fired(void);
 /* Called at the entry of every driver call, NULL: none. */
 void sublet_sim_on_call(void (*hook)(const char *symbol));

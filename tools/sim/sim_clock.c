@@ -1,9 +1,9 @@
 /* tools/sim/sim_clock.c
- * The virtual clock: how long transfers and kernels take on the device that SUBLET_SIM_SPEED describes (sim.h). Inside
- * it is the monotonic clock, with all rates divided by `slow`; only answers to the program are scaled back. An engine (the link in each direction, the device's own memory) is one number: the time
- * at which it is free. A transfer takes it slice by slice, so that streams and processes share an engine; it sees from the
- * other direction's number whether both are busy. The numbers of one machine lie in a shared file, without locks: a process
- * that dies leaves a time that passes. */
+ * The virtual clock: how long transfers and kernels take on the device that SUBLET_SIM_SPEED describes (sim.h). Inside it is
+ * the monotonic clock, with all rates divided by `slow`; only answers to the program are scaled back. An engine (the link in
+ * each direction, the device's own memory) is one number: the time at which it is free. A transfer takes it slice by slice,
+ * so that streams and processes share an engine; how long the other direction is busy says whether both are. The numbers of
+ * one machine lie in a shared file, without locks: a process that dies leaves a time that passes. */
 #include "tools/sim/sim_exec.h"
 
 #include <errno.h>

@@ -108,6 +108,10 @@ CUresult sim_copy_work(struct sim_context *ctx, const CUDA_MEMCPY3D *given, void
 	if (c->srcPitch < c->WidthInBytes + c->srcXInBytes || c->dstPitch < c->WidthInBytes + c->dstXInBytes ||
 		c->srcHeight < c->Height + c->srcY || c->dstHeight < c->Height + c->dstY)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* An end said to be on the device is memory that the driver knows, pinned host memory included. */
+	if ((c->srcMemoryType == CU_MEMORYTYPE_DEVICE && !sim_known(sim_copy_source(c))) ||
+		(c->dstMemoryType == CU_MEMORYTYPE_DEVICE && !sim_known(sim_copy_target(c))))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_range_ok(sim_copy_source(c), span(c, c->srcPitch, c->srcHeight)) ||
 		!sim_range_ok(sim_copy_target(c), span(c, c->dstPitch, c->dstHeight)))
 		return CUDA_ERROR_INVALID_VALUE;

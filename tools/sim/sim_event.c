@@ -311,6 +311,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle)
 		free(deps);
 	}
 	pthread_mutex_unlock(&sim_lock);
+	sim_pools_settle();
 	return result;
 }
 

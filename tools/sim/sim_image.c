@@ -146,5 +146,8 @@ CUresult sim_image_global(const struct sim_image *image, const char *name, CUdev
 		*ret_address = (CUdeviceptr)(uintptr_t)address;
 	if (ret_bytes)
 		*ret_bytes = symbol->st_size;
+	pthread_mutex_lock(&sim_lock);
+	sim_memory_global((uint64_t)(uintptr_t)address, symbol->st_size);
+	pthread_mutex_unlock(&sim_lock);
 	return CUDA_SUCCESS;
 }

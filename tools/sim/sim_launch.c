@@ -3,6 +3,7 @@
  * capture or a graph can keep. A launch that finds its stream idle and its kernel brief allocates nothing. */
 #include "tools/sim/sim_exec.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,13 @@ static void run_launch(void *arg)
 	const struct sim_kernel_info *info = args->function->info;
 	void *params[SIM_PARAMS_MAX];
 
-	for (unsigned i = 0; i < info->param_count; i++)
+	for (unsigned i = 0; i < info->param_count; i++) {
 		params[i] = args->params + args->function->offset[i];
+		/* Page rights are of the process, not of a device: with several, a parameter counts as a touch. */
+		if (sim_config.devices > 1 && info->param_bytes[i] == sizeof(uint64_t) &&
+			!sim_may_touch(args->context, *(uint64_t *)params[i]))
+			raise(SIGSEGV); /* ends in the guard */
+	}
 	info->run(&args->launch, params);
 }
 

@@ -24,7 +24,7 @@ extern pthread_cond_t sim_moved;
 struct sim_config {
 	uint64_t capacity, host_capacity;
 	int devices, driver_version;
-	bool without_vmm, without_record, without_fd, without_host_numa, internal_pointers;
+	bool without_vmm, without_record, without_fd, without_host_numa, without_pools, internal_pointers;
 };
 extern struct sim_config sim_config;
 
@@ -63,6 +63,9 @@ bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location);
 void sim_machine_unref(uint64_t id);
 void sim_machine_exported(uint64_t id);
 uint64_t sim_machine_used(int location);
+/* For tests: takes the lock of the table for good and answers where the sum is kept; passes over all processes so far. */
+uint64_t *sim_machine_lock_used(int location);
+uint32_t sim_machine_scans(void);
 
 /* ---- contexts (sim_context.c) ---- */
 struct sim_context {
@@ -73,6 +76,11 @@ struct sim_context {
 	struct sim_stream *streams;
 	struct sim_stream *legacy;
 	uint32_t peers; /* devices this context may access */
+	uint64_t id;	/* unique in the process, and never used again */
+	unsigned api_version, attached;
+	size_t limits[CU_LIMIT_MAX];
+	CUfunc_cache cache;
+	CUsharedconfig bank;
 	struct sim_context *next;
 };
 struct sim_context *sim_current(void);
@@ -121,13 +129,18 @@ uint64_t sim_live_streams(void), sim_live_events(void);
 CUresult sim_capture_check(bool always);
 
 /* ---- memory (sim_memory.c, sim_vmm.c) ---- */
-enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL };
+enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL, SIM_IPC, SIM_GLOBAL };
 struct sim_block {
 	uint64_t address, bytes;
 	enum sim_kind kind;
 	struct sim_context *context;
 	int device;
 	uint64_t physical, buffer_id;
+	unsigned flags, opened; /* as given at the allocation; opens of an IPC handle */
+	bool sync_memops;
+	bool read_mostly, preferred_known, prefetch_known; /* advice on managed memory */
+	CUmemLocation preferred, prefetched;
+	struct sim_chunk *chunk; /* NULL: not in one */
 };
 struct sim_handle {
 	uint64_t physical, bytes;
@@ -144,7 +157,21 @@ struct sim_mapping {
 };
 struct sim_block *sim_block_at(uint64_t address);     /* containing; sim_lock held */
 struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock held */
+CUresult sim_block_allocate(uint64_t bytes, enum sim_kind kind, struct sim_context *context, unsigned flags,
+	uint64_t *ret_address); /* takes sim_lock, as the next */
+CUresult sim_block_give_back(uint64_t address, unsigned kinds);
+/* May kernels of @ctx touch what lies at @address? True also for what the driver does not know. Takes sim_lock. */
+bool sim_may_touch(const struct sim_context *ctx, uint64_t address);
+/* The program waited for the device: pool memory above the release thresholds goes back. Takes sim_lock. */
+void sim_pools_settle(void);
+/* A variable of a module is device memory from now on; sim_lock held. */
+void sim_memory_global(uint64_t address, uint64_t bytes);
 bool sim_reserved(uint64_t address);
+/* The reservation that contains @address; is there any in [address, end)? sim_lock held. */
+bool sim_reservation_at(uint64_t address, uint64_t *ret_address, uint64_t *ret_bytes);
+bool sim_reservation_between(uint64_t address, uint64_t end);
+/* Memory that the driver gave, mapped or pinned. Takes sim_lock. */
+bool sim_known(uint64_t address);
 uint64_t sim_next_buffer_id(void);
 /* Is [address, address + bytes) something the device may touch, or ordinary host memory? */
 bool sim_range_ok(uint64_t address, uint64_t bytes);

@@ -300,8 +300,7 @@ CUresult sim_enqueue(struct sim_stream *stream, const struct sim_work *work, con
 
 		run_work(stream, work, ready_ns > stream->end_ns ? ready_ns : stream->end_ns, false);
 		stream->done = ticket;
-		if (stream->head || stream->queued != ticket || stream->users)
-			pthread_cond_broadcast(&sim_moved);
+		pthread_cond_broadcast(&sim_moved);
 		return CUDA_SUCCESS;
 	}
 	op = calloc(1, sizeof(*op));

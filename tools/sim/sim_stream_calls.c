@@ -110,7 +110,10 @@ static CUresult synchronize(struct sim_context *ctx, CUstream handle, bool per_t
 {
 	CUresult result = sim_capture_check(false);
 
-	return result == CUDA_SUCCESS ? sim_wait_stream(ctx, handle, per_thread) : result;
+	if (result == CUDA_SUCCESS)
+		result = sim_wait_stream(ctx, handle, per_thread);
+	sim_pools_settle();
+	return result;
 }
 
 SIM_BOTH(cuStreamQuery, (CUstream stream), query(ctx, stream, twin))
