@@ -1,9 +1,9 @@
 /* tools/sim/sim_clock.c
- * The virtual clock: how long transfers and kernels take on the device that SUBLET_SIM_SPEED describes (sim.h). It is the
- * monotonic clock divided by `slow`. An engine (the link in each direction, the device's own memory) is one number: the time
- * at which it is free. A transfer takes it slice by slice, so that streams and processes share an engine; it sees from the
- * other direction's number whether both are busy. The numbers of one machine lie in a shared file, without locks: a process
- * that dies leaves a time that passes. */
+ * The virtual clock: how long transfers and kernels take on the device that SUBLET_SIM_SPEED describes (sim.h). Inside it is
+ * the monotonic clock, with all rates divided by `slow`; only answers to the program are scaled back. An engine (the link in
+ * each direction, the device's own memory) is one number: the time at which it is free. A transfer takes it slice by slice,
+ * so that streams and processes share an engine; how long the other direction is busy says whether both are. The numbers of
+ * one machine lie in a shared file, without locks: a process that dies leaves a time that passes. */
 #include "tools/sim/sim_exec.h"
 
 #include <errno.h>
@@ -17,18 +17,21 @@
 
 #define SLICE_BYTES ((uint64_t)4 << 20)
 #define AHEAD_NS 1000000u /* claims may run this far ahead of the clock before they wait */
-#define GRACE_NS 2000000u /* a transfer with more to come counts as busy that long between two of its slices */
 
 bool sim_clock_on;
 
 /* FACTS of an H200: 55 GB/s one way, 87 to 101 both, 3.97 TB/s on the device, 3.3 us for a null kernel, 2 us more per copy. */
-static struct speed {
+static const struct speed {
 	double link, duplex, memory; /* bytes per second */
 	double launch_s, copy_s, slow;
-} speed = {55e9, 95e9, 3.97e12, 3.3e-6, 2e-6, 1};
+} h200 = {55e9, 95e9, 3.97e12, 3.3e-6, 2e-6, 1};
+static struct speed speed;
 
 struct engines {
-	uint64_t free_at[SIM_DEVICES_MAX][SIM_ENGINE_COUNT]; /* nanoseconds << 1 | more to come of the same transfer */
+	uint64_t free_at[SIM_DEVICES_MAX][SIM_ENGINE_COUNT];
+	/* When the transfer that took the engine last will be over, at the lower rate: between two of its slices, and while
+	 * its bytes are really moved, the other direction must see it. */
+	uint64_t busy_until[SIM_DEVICES_MAX][SIM_ENGINE_COUNT];
 };
 static struct engines own, *engines = &own;
 
@@ -94,11 +97,16 @@ void sim_clock_open(void)
 	void *area;
 	int fd;
 
-	speed = (struct speed){55e9, 95e9, 3.97e12, 3.3e-6, 2e-6, 1};
-	sim_clock_on = text && *text;
-	if (!sim_clock_on)
+	if (sim_clock_on || !text || !*text)
 		return;
+	sim_clock_on = true;
+	speed = h200;
 	parse(text);
+	speed.link /= speed.slow;
+	speed.duplex /= speed.slow;
+	speed.memory /= speed.slow;
+	speed.launch_s *= speed.slow;
+	speed.copy_s *= speed.slow;
 	if (!machine || !*machine || snprintf(path, sizeof(path), "%s/engines", machine) >= (int)sizeof(path))
 		return;
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -113,21 +121,32 @@ void sim_clock_open(void)
 		close(fd);
 }
 
+void sim_clock_close(void)
+{
+	if (engines != &own)
+		munmap(engines, sizeof(*engines));
+	engines = &own;
+	memset(&own, 0, sizeof(own));
+	sim_clock_on = false;
+}
+
 /* ---- time ---- */
 
 uint64_t sim_clock_now(void)
 {
 	struct timespec t;
-	uint64_t ns;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-	return sim_clock_on ? (uint64_t)((double)ns / speed.slow) : ns;
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void wait_until(uint64_t virtual_ns)
+double sim_clock_scaled(double ns)
 {
-	uint64_t ns = (uint64_t)((double)virtual_ns * speed.slow);
+	return sim_clock_on ? ns / speed.slow : ns;
+}
+
+static void wait_until(uint64_t ns)
+{
 	struct timespec until = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 
 	while (!__atomic_load_n(&sim_stopping, __ATOMIC_ACQUIRE) &&
@@ -137,27 +156,38 @@ static void wait_until(uint64_t virtual_ns)
 
 /* ---- engines ---- */
 
+static double lower_rate(enum sim_engine engine)
+{
+	return engine == SIM_DEVICE_MEMORY	  ? speed.memory
+	       : speed.duplex / 2 < speed.link ? speed.duplex / 2
+						  : speed.link;
+}
+
 static double rate(int device, enum sim_engine engine, uint64_t start)
 {
 	enum sim_engine other = engine == SIM_TO_DEVICE ? SIM_TO_HOST : SIM_TO_DEVICE;
-	uint64_t free_at;
 
 	if (engine == SIM_DEVICE_MEMORY)
 		return speed.memory;
-	free_at = __atomic_load_n(&engines->free_at[device][other], __ATOMIC_ACQUIRE);
-	free_at = (free_at >> 1) + (free_at & 1 ? GRACE_NS : 0);
-	return free_at > start && speed.duplex / 2 < speed.link ? speed.duplex / 2 : speed.link;
+	return __atomic_load_n(&engines->busy_until[device][other], __ATOMIC_ACQUIRE) > start ? lower_rate(engine) : speed.link;
 }
 
-/* Take @engine for one slice that could begin at @ready; when it is over. */
-static uint64_t claim(int device, enum sim_engine engine, uint64_t ready, uint64_t bytes, bool more)
+static void announce(int device, enum sim_engine engine, uint64_t from, uint64_t bytes)
+{
+	__atomic_store_n(&engines->busy_until[device][engine], from + (uint64_t)((double)bytes * 1e9 / lower_rate(engine)),
+		__ATOMIC_RELEASE);
+}
+
+/* Take @engine for one slice that could begin at @ready, with @left bytes of the transfer behind it; when it is over. */
+static uint64_t claim(int device, enum sim_engine engine, uint64_t ready, uint64_t bytes, uint64_t left)
 {
 	uint64_t *at = &engines->free_at[device][engine], before = __atomic_load_n(at, __ATOMIC_ACQUIRE), start, end;
 
 	do {
-		start = ready > before >> 1 ? ready : before >> 1;
+		start = ready > before ? ready : before;
 		end = start + (uint64_t)((double)bytes * 1e9 / rate(device, engine, start));
-	} while (!__atomic_compare_exchange_n(at, &before, end << 1 | more, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+	} while (!__atomic_compare_exchange_n(at, &before, end, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+	announce(device, engine, end, left);
 	return end;
 }
 
@@ -179,7 +209,7 @@ static uint64_t spend(uint64_t ready, const struct sim_cost *cost, bool wait)
 				continue;
 			left[e] -= bytes;
 			any |= left[e] != 0;
-			end[e] = claim(cost->device, (enum sim_engine)e, end[e], bytes, left[e] != 0);
+			end[e] = claim(cost->device, (enum sim_engine)e, end[e], bytes, left[e]);
 			last = end[e] > last ? end[e] : last;
 		}
 		if (any && wait && last > AHEAD_NS + sim_clock_now())
@@ -200,7 +230,7 @@ SIM_EXPORT void sublet_sim_touched(const void *p, size_t read_bytes, size_t writ
 
 SIM_EXPORT uint64_t sublet_sim_now_ns(void)
 {
-	return sim_clock_now();
+	return (uint64_t)sim_clock_scaled((double)sim_clock_now());
 }
 
 void sim_clock_kernel_cost(const void *arg, struct sim_cost *ret)
@@ -258,6 +288,11 @@ void sim_clock_access(struct sim_cost *ret, uint64_t address, uint64_t read_byte
 	pthread_mutex_unlock(&sim_lock);
 }
 
+static bool any_bytes(const struct sim_cost *cost)
+{
+	return cost->bytes[SIM_TO_DEVICE] || cost->bytes[SIM_TO_HOST] || cost->bytes[SIM_DEVICE_MEMORY];
+}
+
 static uint64_t timed(const struct sim_work *work, struct sim_context *ctx, uint64_t ready_ns, bool wait)
 {
 	struct sim_cost cost = {.device = ctx->device};
@@ -266,14 +301,27 @@ static uint64_t timed(const struct sim_work *work, struct sim_context *ctx, uint
 	if (work->kind->run_timed)
 		return work->kind->run_timed(work->arg, ctx, ready_ns);
 	memset(&touched, 0, sizeof(touched));
+	/* A copy's cost is known beforehand, a kernel's when it has told it. */
+	if (work->kind->cost && work->kind->type != CU_GRAPH_NODE_TYPE_KERNEL) {
+		work->kind->cost(work->arg, &cost);
+		for (int e = 0; e < SIM_ENGINE_COUNT; e++) {
+			if (cost.bytes[e])
+				announce(cost.device, (enum sim_engine)e, ready_ns + cost.fixed_ns, cost.bytes[e]);
+		}
+	}
 	sim_guard_run(work, ctx);
 	if (!work->kind->cost) {
 		/* A mark takes no time; whatever else (a host function, a wait for memory) took the time it took. */
 		end = work->brief ? ready_ns : sim_clock_now();
 		return end > ready_ns ? end : ready_ns;
 	}
-	if (!ctx->sticky)
+	if (work->kind->type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		work->kind->cost(work->arg, &cost);
+		/* One that computes takes at least as long as it really took. */
+		end = sim_clock_now();
+		if (!any_bytes(&cost) && end > ready_ns + cost.fixed_ns && !work->brief)
+			cost.fixed_ns = end - ready_ns;
+	}
 	return spend(ready_ns, &cost, wait);
 }
 

@@ -346,6 +346,7 @@ SIM_EXPORT void sublet_sim_reset(void)
 	sim_vmm_drop_all();
 	sim_contexts_drop_all();
 	sim_modules_drop_all();
+	sim_clock_close();
 	sim_machine_close();
 	memset(calls, 0, sizeof(calls));
 	all_calls = 0;

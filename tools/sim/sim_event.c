@@ -340,7 +340,7 @@ static CUresult elapsed(float *ret_ms, CUevent start_handle, CUevent end_handle)
 			start->at_ns = sim_clock_now();
 		if (!end->at_ns)
 			end->at_ns = sim_clock_now();
-		*ret_ms = (float)((double)(int64_t)(end->at_ns - start->at_ns) / 1e6);
+		*ret_ms = (float)(sim_clock_scaled((double)(int64_t)(end->at_ns - start->at_ns)) / 1e6);
 	}
 	pthread_mutex_unlock(&sim_lock);
 	return result;

@@ -206,8 +206,10 @@ struct sim_cost {
 	uint64_t bytes[SIM_ENGINE_COUNT]; /* the engines work at the same time */
 };
 extern bool sim_clock_on;
-void sim_clock_open(void); /* reads SUBLET_SIM_SPEED; sim_lock held */
-uint64_t sim_clock_now(void); /* nanoseconds */
+void sim_clock_open(void); /* reads SUBLET_SIM_SPEED; sim_lock held, as the next */
+void sim_clock_close(void);
+uint64_t sim_clock_now(void); /* nanoseconds, as all times inside the driver: not scaled by `slow` */
+double sim_clock_scaled(double ns); /* as the program is told */
 /* sim_guard_run, and what it takes: the time at which the work is over. */
 uint64_t sim_run_timed(const struct sim_work *work, struct sim_context *ctx, uint64_t ready_ns);
 /* The same without waiting for that time. */
