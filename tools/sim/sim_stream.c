@@ -511,6 +511,8 @@ CUresult CUDAAPI cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
 	CUresult result;
 
 	ENTER(cuCtxRecordEvent);
+	if (sim_config.without_record)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	result = sim_capture_check(true);
 	if (result != CUDA_SUCCESS)
 		return result;
