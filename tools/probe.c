@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/entry_list.h"
+
 struct calls {
 #define PROBE_STEP(token, doing)
 #define PROBE_CALL(symbol, field, parameters) int(*field) parameters;
@@ -58,6 +60,17 @@ static bool note(struct probe_answer *answer, const char *call, int result)
 
 #define TRY(answer, field, ...) note(answer, "cu" #field, calls.field ? calls.field(__VA_ARGS__) : PROBE_NOT_SUPPORTED)
 
+static void note_lacking(struct probe *probe, void *handle)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < entry_row_count && used < sizeof(probe->lacking); i++) {
+		if (entry_row_required(&entry_rows[i]) && !dlsym(handle, entry_rows[i].symbol))
+			used += (size_t)snprintf(probe->lacking + used, sizeof(probe->lacking) - used, "%s%s", used ? " " : "",
+				entry_rows[i].symbol);
+	}
+}
+
 static bool load(struct probe *probe, const char *library)
 {
 	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -72,6 +85,7 @@ static bool load(struct probe *probe, const char *library)
 
 		memcpy((char *)&calls + symbols[i].offset, &address, sizeof(address));
 	}
+	note_lacking(probe, handle);
 	probe->has_record = calls.CtxRecordEvent != NULL;
 	if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map) {
 		char *real = realpath(map->l_name, NULL);
@@ -98,7 +112,6 @@ static void look_at_device(struct probe_device *device, int ordinal)
 		calls.DeviceGet(&handle, ordinal);
 	if (calls.DeviceGetName && calls.DeviceGetName(device->name, sizeof(device->name) - 1, handle))
 		device->name[0] = '\0';
-	device->integrated = attribute(handle, PROBE_ATTRIBUTE_INTEGRATED);
 	device->has_vmm = attribute(handle, PROBE_ATTRIBUTE_VMM);
 	device->has_posix_fd = attribute(handle, PROBE_ATTRIBUTE_POSIX_FD);
 	device->has_rdma = attribute(handle, PROBE_ATTRIBUTE_RDMA);

@@ -30,7 +30,7 @@ struct probe_answer {
 struct probe_device {
 	char name[96];
 	/* what cuDeviceGetAttribute says; false, too, where the driver does not know the attribute */
-	bool integrated, has_vmm, has_posix_fd, has_rdma, has_host_numa, under_mps;
+	bool has_vmm, has_posix_fd, has_rdma, has_host_numa, under_mps;
 	int host_numa_id;
 	struct probe_answer create, export, rdma;
 };
@@ -40,6 +40,7 @@ struct probe {
 	enum probe_step step;  /* the last one begun */
 	char path[4096];       /* the file that was loaded, empty: none */
 	char load_error[1024]; /* the loader's own words */
+	char lacking[1024];    /* required entry points that it does not export, with blanks between */
 	int version;           /* as cuDriverGetVersion counts, 0: not known */
 	struct probe_answer init;
 	int device_count;      /* at most PROBE_DEVICES are looked at */

@@ -29,7 +29,6 @@ struct probe_access { /* CUmemAccessDesc */
 };
 
 enum probe_attribute {
-	PROBE_ATTRIBUTE_INTEGRATED = 18,
 	PROBE_ATTRIBUTE_VMM = 102,
 	PROBE_ATTRIBUTE_POSIX_FD = 103,
 	PROBE_ATTRIBUTE_RDMA = 110,
