@@ -196,8 +196,8 @@ static int print_json(const struct doctor *doctor, struct finding *findings)
 		bool good = finding->state == FINDING_OK;
 
 		/* pack takes over what it is given (so), also when it fails */
-		failed |= json_array_append_new(list, json_pack("{ss ss sb so so so so}", "name", checks[i].name, "state",
-			state_names[finding->state], "needed", checks[i].need == NEEDED, "found", json_text(finding->found),
+		failed |= json_array_append_new(list, json_pack("{ss ss sb sb so so so so}", "name", checks[i].name, "state",
+			state_names[finding->state], "needed", checks[i].need == NEEDED, "follows", finding->follows, "found", json_text(finding->found),
 			"lost", good ? json_null() : json_text(checks[i].lost), "fix", text_or_null(good ? NULL : finding->fix),
 			"values", finding->values));
 		findings[i].values = NULL;

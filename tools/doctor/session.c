@@ -76,7 +76,7 @@ void check_unknown_lookups(const struct doctor *doctor, struct finding *finding)
 	if (lookups.unknown) {
 		finding_say(finding, FINDING_LIMITED, "%llu in %llu process%s of the session", lookups.unknown, lookups.processes,
 			lookups.processes == 1 ? "" : "es");
-		finding_fix(finding, "update Sublet; 'SUBLET_LOG=shim:debug' names them");
+		finding_fix(finding, "update Sublet; 'unknown_entry_points' names what this driver adds");
 	} else if (lookups.processes) {
 		finding_say(finding, FINDING_OK, "none in %llu process%s of the session", lookups.processes,
 			lookups.processes == 1 ? "" : "es");

@@ -3,7 +3,7 @@
  * error codes and refusals that hardware showed (VMM by memfd and mmap, so mapping across processes is real). Same code as
  * a shared library for programs and, linked statically, for unit tests.
  *
- * Environment, read at cuInit:
+ * Environment, read at the first cuInit or cuDriverGetVersion:
  *   SUBLET_SIM_CAPACITY=80GiB      device memory of each device, shared by all processes of one machine
  *   SUBLET_SIM_HOST_CAPACITY=1TiB  host memory that VMM may take
  *   SUBLET_SIM_DEVICES=1           1 to 16

@@ -146,19 +146,25 @@ static void read_environment(void)
 	read_rules(getenv("SUBLET_SIM_FAIL"));
 }
 
+static void read_environment_once(void)
+{
+	static bool done;
+
+	pthread_mutex_lock(&sim_lock);
+	if (!done)
+		read_environment();
+	done = true;
+	pthread_mutex_unlock(&sim_lock);
+}
+
 CUresult CUDAAPI cuInit(unsigned int flags)
 {
-	static bool environment_read;
 	struct rlimit files;
 	CUresult result;
 
 	if (initialised_by && initialised_by != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
-	pthread_mutex_lock(&sim_lock);
-	if (!environment_read)
-		read_environment();
-	environment_read = true;
-	pthread_mutex_unlock(&sim_lock);
+	read_environment_once();
 	result = sim_enter(SIM_cuInit, true);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -182,7 +188,11 @@ CUresult CUDAAPI cuInit(unsigned int flags)
 
 CUresult CUDAAPI cuDriverGetVersion(int *version)
 {
-	CUresult result = sim_enter(SIM_cuDriverGetVersion, true);
+	CUresult result;
+
+	/* programs ask before cuInit, too */
+	read_environment_once();
+	result = sim_enter(SIM_cuDriverGetVersion, true);
 
 	if (result == CUDA_SUCCESS && !version)
 		return CUDA_ERROR_INVALID_VALUE;
