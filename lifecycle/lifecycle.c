@@ -139,16 +139,25 @@ void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context)
 	contexts_dying(&lc->contexts, context, true);
 }
 
-void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+void lifecycle_context_left(struct lifecycle *lc, CUcontext context, bool gone)
 {
-	struct allocation *allocation;
-	struct driver_scope scope;
-
 	if (!gone) {
 		contexts_dying(&lc->contexts, context, false);
 		return;
 	}
 	contexts_drop(&lc->contexts, context);
+	if (captures_context_gone(&lc->captures, context))
+		reclaim_kick(&lc->reclaim);
+}
+
+void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+{
+	struct allocation *allocation;
+	struct driver_scope scope;
+
+	lifecycle_context_left(lc, context, gone);
+	if (!gone)
+		return;
 	driver_enter(&lc->driver, &scope);
 	while ((allocation = records_detach_of_context(&lc->records, context))) {
 		struct stats_device *stats = &lc->stats->device[allocation->device];
@@ -158,6 +167,4 @@ void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
 		reclaim_free_idle(lc, allocation);
 	}
 	driver_leave(&lc->driver, &scope);
-	if (captures_context_gone(&lc->captures, context))
-		reclaim_kick(&lc->reclaim);
 }

@@ -93,28 +93,34 @@ static void add_pending(struct lifecycle *lc, const struct allocation *allocatio
 	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
 }
 
-/* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. */
+/* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. Another error
+ * is that of a lost context of the allocation's device; what still runs elsewhere is marked all the same. */
 static CUresult mark(struct lifecycle *lc, struct allocation *allocation)
 {
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED, lost = CUDA_SUCCESS;
 	size_t count = 0;
 
 	if (!captures_exclude(&lc->captures))
 		return CUDA_ERROR_NOT_READY;
 	if (!lc->config.free_sync)
-		result = contexts_mark(&lc->contexts, allocation->marks, MARKS_MAX, &count);
+		result = contexts_mark(&lc->contexts, allocation->device, allocation->marks, MARKS_MAX, &count, &lost);
 	captures_admit(&lc->captures);
-	if (result == CUDA_ERROR_NOT_SUPPORTED) {
-		/* As the driver's own free does it. A capture that another thread begins between the check above and this call
-		 * could be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
-		result = contexts_synchronize(&lc->contexts);
-		count = 0;
-	}
-	if (result == CUDA_SUCCESS) {
-		allocation->mark_count = (uint32_t)count;
-		allocation->marked = true;
-	}
-	return result;
+	/* As the driver's own free does it. A capture that another thread begins between the check above and this call could
+	 * be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		result = contexts_synchronize(&lc->contexts, allocation->device, &lost);
+	if (result != CUDA_SUCCESS)
+		return result;
+	allocation->mark_count = (uint32_t)count;
+	allocation->marked = true;
+	return lost;
+}
+
+static void drop_marks(struct lifecycle *lc, struct allocation *allocation)
+{
+	while (allocation->mark_count)
+		context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
+	allocation->marked = false;
 }
 
 /* Has all work passed that may use it? An error of the context means that its work has ended. */
@@ -129,9 +135,7 @@ static bool passed(struct lifecycle *lc, struct allocation *allocation)
 		context_mark_give_back(&lc->contexts, last);
 		allocation->mark_count--;
 		if (result == CUDA_ERROR_NOT_SUPPORTED) {
-			while (allocation->mark_count)
-				context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
-			allocation->marked = false;
+			drop_marks(lc, allocation);
 			return false;
 		}
 	}
@@ -180,8 +184,8 @@ static void give_back(struct lifecycle *lc, struct allocation *allocation)
 	for (uint32_t i = 0; i < allocation->backing.count; i++) {
 		struct extent *extent = &allocation->backing.extents[i];
 
-		/* An extent that may still be mapped is not given to anybody else. */
-		if (result != CUDA_SUCCESS || !cache_put(lc, allocation->device, extent))
+		/* An extent that may still be mapped, by us or by who holds a handle of it, is not given to anybody else. */
+		if (result != CUDA_SUCCESS || allocation->exposed || !cache_put(lc, allocation->device, extent))
 			lc->driver.MemRelease(extent->handle);
 	}
 	if (result == CUDA_SUCCESS)
@@ -216,16 +220,9 @@ static enum step reclaim_step(struct lifecycle *lc)
 	ranked_unlock(&reclaim->lock);
 
 	driver_enter(&lc->driver, &scope);
-	ready = allocation->marked;
-	if (!ready) {
-		CUresult result = mark(lc, allocation);
-
-		/* A context that gives errors runs nothing any more. */
-		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-			allocation->marked = true;
-		ready = allocation->marked;
-	}
-	ready = ready && passed(lc, allocation);
+	if (!allocation->marked)
+		(void)mark(lc, allocation); /* the free has been answered: an error has nobody left to go to */
+	ready = allocation->marked && passed(lc, allocation);
 	if (ready)
 		give_back(lc, allocation);
 	driver_leave(&lc->driver, &scope);
@@ -325,8 +322,10 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
 	CUresult result = mark(lc, allocation);
 	bool here;
 
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+		drop_marks(lc, allocation);
 		return result;
+	}
 	add_pending(lc, allocation);
 	allocation->next = NULL;
 	ranked_lock(&reclaim->lock);
