@@ -183,18 +183,35 @@ static bool says_gone(CUresult result)
 	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
+bool context_says_lost(CUresult result)
+{
+	switch ((int)result) {
+	case CUDA_ERROR_DEINITIALIZED:
+	case CUDA_ERROR_INVALID_CONTEXT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default: /* what a kernel did wrong: illegal address to launch failure, in cuda.h's order */
+		return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT ||
+		       (result >= CUDA_ERROR_ASSERT && result <= CUDA_ERROR_LAUNCH_FAILED &&
+			       result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
+			       result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED && result != CUDA_ERROR_TOO_MANY_PEERS);
+	}
+}
+
 static bool says_capturing(CUresult result)
 {
 	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-CUresult contexts_mark(struct contexts *contexts, int device, struct context_mark *marks, size_t capacity, size_t *ret_count,
-	CUresult *ret_lost)
+CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count)
 {
 	CUresult result = CUDA_SUCCESS;
 	size_t count = 0;
 
-	*ret_lost = CUDA_SUCCESS;
 	if (!contexts->driver->CtxRecordEvent)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	ranked_lock(&contexts->lock);
@@ -215,15 +232,8 @@ CUresult contexts_mark(struct contexts *contexts, int device, struct context_mar
 			/* By a call that is not seen here: its work has ended, and the last of the list takes its place. */
 			forget_peers(contexts, context->handle);
 			*context = contexts->list[--contexts->count];
-		} else if (says_capturing(one)) {
-			result = CUDA_ERROR_NOT_READY;
-		} else if (one == CUDA_ERROR_OUT_OF_MEMORY) {
-			result = CUDA_ERROR_NOT_SUPPORTED;
 		} else {
-			/* A context that gives errors runs nothing any more. Others do. */
-			if (context->device == device && *ret_lost == CUDA_SUCCESS)
-				*ret_lost = one;
-			i++;
+			result = says_capturing(one) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
 		}
 	}
 	while (result != CUDA_SUCCESS && count)
@@ -261,7 +271,7 @@ void context_mark_give_back(struct contexts *contexts, struct context_mark *mark
 	ranked_unlock(&contexts->lock);
 }
 
-CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_lost)
+CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own)
 {
 	/* One context per round, chosen by id under the lock, waited for without it. */
 	for (uint64_t after = 0;;) {
@@ -289,10 +299,14 @@ CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *r
 		}
 		if (says_capturing(result))
 			return CUDA_ERROR_NOT_READY;
-		if (says_gone(result))
+		if (says_gone(result)) {
 			contexts_drop(contexts, handle);
-		else if (result != CUDA_SUCCESS && of == device && *ret_lost == CUDA_SUCCESS)
-			*ret_lost = result;
+		} else if (result != CUDA_SUCCESS) {
+			if (of == device && *ret_own == CUDA_SUCCESS)
+				*ret_own = result;
+			if (!context_says_lost(result))
+				return result; /* its work may go on */
+		}
 	}
 }
 

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/lock.h"
+#include "lifecycle/backing.h"
 #include "lifecycle/driver.h"
 #include "lifecycle/stats.h"
 
@@ -46,6 +47,7 @@ struct reclaim {
 	struct ranked_lock lock; /* RANK_RECLAIM */
 	pthread_cond_t changed;  /* something was freed, finished, or stop was asked */
 	struct allocation *head, *tail; /* freed, oldest first; under lock */
+	struct allocation *stranded; /* idle, but refused by the driver when offered back; under lock */
 	size_t pending;                 /* in the list or in a step; under lock */
 	uint64_t generation;            /* rises whenever pages went back; under lock */
 	unsigned giving_back;           /* threads between "not the application's" and "the driver's"; under lock */
@@ -59,6 +61,8 @@ struct reclaim {
 void reclaim_init(struct reclaim *reclaim);
 /* The helper makes no more driver calls after this returns true; false when it did not stop within @wait_ns. */
 bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns);
+/* Unit tests: stop the helper and wait until it is gone, then release what the parts hold. */
+void reclaim_join(struct reclaim *reclaim);
 void reclaim_release(struct reclaim *reclaim);
 /* In a forked child. */
 void reclaim_forget(struct reclaim *reclaim);
@@ -69,6 +73,12 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation);
 
 /* As reclaim_free when the work is known to have ended (its context was destroyed): pages go back before this returns. */
 void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation);
+
+/* Take over an allocation that was never findable and whose prepare failed: address and record go back, and what the
+ * driver refused to take back (backing not empty) is offered again later. */
+void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation);
+/* The same for a single extent that is not mapped. */
+void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent);
 
 /* The last capture has ended: queued frees may be marked now. */
 void reclaim_kick(struct reclaim *reclaim);

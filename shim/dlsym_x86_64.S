@@ -108,4 +108,10 @@
 	entry dlsym, shim_next_dlsym, shim_dlsym, 0
 	entry dlvsym, shim_next_dlvsym, shim_dlvsym, 1
 
+/* Says, as the compiler says it of the C files, that control-flow enforcement may stay on: the code above has endbr64 where it
+ * is entered and returns to where it was called from. */
+#ifdef __CET__
+#include <cet.h>
+#endif
+
 	.section .note.GNU-stack, "", @progbits

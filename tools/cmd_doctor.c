@@ -88,8 +88,8 @@ static int parse(int argc, char **argv, struct doctor *doctor, bool *ret_json)
 		case 't':
 			seconds = strtoul(optarg, &end, 10);
 			if (*optarg < '0' || *optarg > '9' || *end || seconds < 1 || seconds > TIMEOUT_MAX_S)
-				return fail(STATUS_USAGE, "'%s' is no time from 1 to %d seconds; write '--timeout 60'", optarg,
-					TIMEOUT_MAX_S);
+				return fail(STATUS_USAGE, "'%s' is no time from 1 to %d seconds; write '--timeout 60'",
+					optarg, TIMEOUT_MAX_S);
 			doctor->timeout_ms = (unsigned int)seconds * 1000;
 			break;
 		case 'j':
@@ -103,7 +103,8 @@ static int parse(int argc, char **argv, struct doctor *doctor, bool *ret_json)
 		}
 	}
 	if (optind < argc)
-		return fail(STATUS_USAGE, "'sublet doctor' takes options only, not '%s'; see 'sublet doctor -h'", argv[optind]);
+		return fail(STATUS_USAGE, "'sublet doctor' takes options only, not '%s'; see 'sublet doctor -h'",
+			argv[optind]);
 	return -1;
 }
 
@@ -166,7 +167,8 @@ static void print_text(const struct finding *findings)
 		printf("%*s  lost: %s\n", 7 + 2 + width, "", checks[i].lost);
 		printf("%*s  fix:  %s\n", 7 + 2 + width, "", findings[i].fix);
 	}
-	printf("\n%zu ok, %zu limited, %zu missing; ", counts[FINDING_OK], counts[FINDING_LIMITED], counts[FINDING_MISSING]);
+	printf("\n%zu ok, %zu limited, %zu missing; ", counts[FINDING_OK], counts[FINDING_LIMITED],
+		counts[FINDING_MISSING]);
 	if (is_usable(findings)) {
 		printf("Sublet works here\n");
 		return;
@@ -196,10 +198,12 @@ static int print_json(const struct doctor *doctor, struct finding *findings)
 		bool good = finding->state == FINDING_OK;
 
 		/* pack takes over what it is given (so), also when it fails */
-		failed |= json_array_append_new(list, json_pack("{ss ss sb sb so so so so}", "name", checks[i].name, "state",
-			state_names[finding->state], "needed", checks[i].need == NEEDED, "follows", finding->follows, "found", json_text(finding->found),
-			"lost", good ? json_null() : json_text(checks[i].lost), "fix", text_or_null(good ? NULL : finding->fix),
-			"values", finding->values));
+		failed |= json_array_append_new(
+			list, json_pack("{ss ss sb sb so so so so}", "name", checks[i].name, "state",
+				      state_names[finding->state], "needed", checks[i].need == NEEDED, "follows",
+				      finding->follows, "found", json_text(finding->found), "lost",
+				      good ? json_null() : json_text(checks[i].lost), "fix",
+				      text_or_null(good ? NULL : finding->fix), "values", finding->values));
 		findings[i].values = NULL;
 	}
 	if (failed) {

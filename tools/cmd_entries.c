@@ -37,7 +37,8 @@ static bool is_wanted(const struct entry_row *entry, const struct entries_option
 {
 	if ((options->wrapped && entry->kind != ENTRY_WRAP) || (options->passed && entry->kind != ENTRY_PASS))
 		return false;
-	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 || fnmatch(options->glob, entry->base, 0) == 0;
+	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 ||
+	       fnmatch(options->glob, entry->base, 0) == 0;
 }
 
 /* LEGACY -> legacy, PER_THREAD -> per-thread */
@@ -74,17 +75,18 @@ static void print_table(const struct entries_options *options)
 		if ((int)strlen(entry_rows[i].base) > base_width)
 			base_width = (int)strlen(entry_rows[i].base);
 	}
-	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since", "stream",
-		"need", "what", "group", "because");
+	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since",
+		"stream", "need", "what", "group", "because");
 	for (size_t i = 0; i < entry_row_count; i++) {
 		const struct entry_row *entry = &entry_rows[i];
 
 		if (!is_wanted(entry, options))
 			continue;
-		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, entry->symbol, base_width, entry->base,
-			version(entry->since, since, sizeof(since)), spoken(entry->stream, stream, sizeof(stream)),
-			spoken(entry->need, need, sizeof(need)), entry->kind == ENTRY_WRAP ? "wrap" : "pass",
-			spoken(entry->why, why, sizeof(why)), entry_row_sentence(entry));
+		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, entry->symbol, base_width,
+			entry->base, version(entry->since, since, sizeof(since)),
+			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
+			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)),
+			entry_row_sentence(entry));
 	}
 }
 
@@ -99,11 +101,13 @@ static int print_json(const struct entries_options *options)
 
 		if (!is_wanted(entry, options))
 			continue;
-		failed = json_array_append_new(list, json_pack("{ss ss ss ss ss ss ss ss}", "symbol", entry->symbol, "base",
-			entry->base, "since", version(entry->since, since, sizeof(since)), "stream",
-			spoken(entry->stream, stream, sizeof(stream)), "need", spoken(entry->need, need, sizeof(need)), "what",
-			entry->kind == ENTRY_WRAP ? "wrap" : "pass", "group", spoken(entry->why, why, sizeof(why)), "because",
-			entry_row_sentence(entry)));
+		failed = json_array_append_new(
+			list, json_pack("{ss ss ss ss ss ss ss ss}", "symbol", entry->symbol, "base", entry->base,
+				      "since", version(entry->since, since, sizeof(since)), "stream",
+				      spoken(entry->stream, stream, sizeof(stream)), "need",
+				      spoken(entry->need, need, sizeof(need)), "what",
+				      entry->kind == ENTRY_WRAP ? "wrap" : "pass", "group",
+				      spoken(entry->why, why, sizeof(why)), "because", entry_row_sentence(entry)));
 	}
 	if (failed) {
 		json_decref(list);
@@ -115,8 +119,11 @@ static int print_json(const struct entries_options *options)
 int cmd_entries(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"wrapped", no_argument, NULL, 'w'}, {"passed", no_argument, NULL, 'p'}, {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},    {0},
+		{"wrapped", no_argument, NULL, 'w'},
+		{"passed", no_argument, NULL, 'p'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
 	};
 	struct entries_options options = {0};
 	size_t wanted = 0;
@@ -144,7 +151,8 @@ int cmd_entries(int argc, char **argv)
 	if (options.wrapped && options.passed)
 		return fail(STATUS_USAGE, "'--wrapped' and '--passed' leave nothing; give one of them");
 	if (argc - optind > 1)
-		return fail(STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);
+		return fail(
+			STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);
 	options.glob = optind < argc ? argv[optind] : NULL;
 	for (size_t i = 0; i < entry_row_count; i++)
 		wanted += is_wanted(&entry_rows[i], &options);

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 enum {
-	WORD_MAX = 32,     /* longer words are not compared */
-	OPTIONS_MAX = 32,  /* options of one command */
+	WORD_MAX = 32,	  /* longer words are not compared */
+	OPTIONS_MAX = 32, /* options of one command */
 };
 
 static char *kept;
@@ -30,10 +32,8 @@ int fail(enum exit_status status, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
 	va_end(args);
-	/* a file name may hold a newline; the promise is one line */
-	for (char *c = line; *c; c++)
-		if (*c == '\n')
-			*c = '?';
+	/* file names and words may hold anything; the promise is one line */
+	text_make_printable(line);
 	if (kept) {
 		snprintf(kept, kept_room, "%s", line + used);
 		return status;
@@ -67,7 +67,8 @@ static unsigned int distance(const char *a, const char *b)
 			unsigned int change = a[i - 1] != b[j - 1];
 
 			d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change);
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < d[i][j])
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+				d[i - 2][j - 2] + 1 < d[i][j])
 				d[i][j] = d[i - 2][j - 2] + 1;
 		}
 	}
@@ -105,8 +106,8 @@ int fail_option(const char *command, int getopt_answer, char **argv, const struc
 	}
 	/* optopt is set for a known long option that was given a value it does not take */
 	if (optopt)
-		return fail(STATUS_USAGE, "option '%.*s' takes no value; see 'sublet %s -h'", (int)strcspn(given, "="), given,
-			command);
+		return fail(STATUS_USAGE, "option '%.*s' takes no value; see 'sublet %s -h'", (int)strcspn(given, "="),
+			given, command);
 	for (; options->name && count < OPTIONS_MAX; options++)
 		words[count++] = options->name;
 	words[count] = NULL;

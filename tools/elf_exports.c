@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 #define LIBELF_CALLS(CALL)                                                                                             \
 	CALL(elf_version)                                                                                              \
 	CALL(elf_begin)                                                                                                \
@@ -48,7 +50,8 @@ static bool open_libelf(void)
 	return false;
 }
 
-static void each_of_section(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, void (*visit)(const char *, void *), void *arg)
+static void each_of_section(
+	Elf *elf, Elf_Scn *section, const GElf_Shdr *header, void (*visit)(const char *, void *), void *arg)
 {
 	Elf_Data *data = libelf.elf_getdata(section, NULL);
 	size_t count = data && header->sh_entsize ? header->sh_size / header->sh_entsize : 0;
@@ -77,7 +80,7 @@ const char *elf_exports_each(const char *path, void (*visit)(const char *name, v
 		return "libelf.so.1 is not here";
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return strerrordesc_np(errno);
+		return text_of_errno(errno);
 	elf = libelf.elf_begin(fd, ELF_C_READ, NULL);
 	while (elf && (section = libelf.elf_nextscn(elf, section))) {
 		GElf_Shdr header;

@@ -1,6 +1,6 @@
 /* tools/elf_exports.h
- * The names that a shared object exports, read off its file by libelf, which is opened on first use: a machine without it
- * loses this question and nothing else. */
+ * The names that a shared object exports, read off its file by libelf, which is opened on first use: a machine without
+ * it loses this question and nothing else. */
 #ifndef SUBLET_TOOLS_ELF_EXPORTS_H
 #define SUBLET_TOOLS_ELF_EXPORTS_H
 

@@ -6,7 +6,8 @@
 
 const struct entry_row entry_rows[] = {
 #define WRAP(symbol, base, since, stream, need, group, ...) {#symbol, base, since, #stream, #need, ENTRY_WRAP, #group},
-#define PASS(symbol, base, since, stream, need, reason, ...) {#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
+#define PASS(symbol, base, since, stream, need, reason, ...)                                                           \
+	{#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
 #include "shim/entries.def"
 };
 

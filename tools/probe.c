@@ -1,6 +1,6 @@
 /* tools/probe.c
- * The child's side of the probe: one function per step, each leaving its answer in shared memory before the next begins.
- * Nothing is freed or closed on the way out of a failure: the child ends with it. */
+ * The child's side of the probe: one function per step, each leaving its answer in shared memory before the next
+ * begins. Nothing is freed or closed on the way out of a failure: the child ends with it. */
 #include "tools/probe.h"
 
 #include <dlfcn.h>
@@ -66,8 +66,8 @@ static void note_lacking(struct probe *probe, void *handle)
 
 	for (size_t i = 0; i < entry_row_count && used < sizeof(probe->lacking); i++) {
 		if (entry_row_required(&entry_rows[i]) && !dlsym(handle, entry_rows[i].symbol))
-			used += (size_t)snprintf(probe->lacking + used, sizeof(probe->lacking) - used, "%s%s", used ? " " : "",
-				entry_rows[i].symbol);
+			used += (size_t)snprintf(probe->lacking + used, sizeof(probe->lacking) - used, "%s%s",
+				used ? " " : "", entry_rows[i].symbol);
 	}
 }
 
@@ -101,7 +101,8 @@ static int attribute(int device, enum probe_attribute which)
 	int value = 0;
 
 	/* a driver that does not know the attribute says so, and does not have the thing */
-	return calls.DeviceGetAttribute && calls.DeviceGetAttribute(&value, (int)which, device) == PROBE_SUCCESS ? value : 0;
+	return calls.DeviceGetAttribute && calls.DeviceGetAttribute(&value, (int)which, device) == PROBE_SUCCESS ? value
+														 : 0;
 }
 
 static void look_at_device(struct probe_device *device, int ordinal)

@@ -1,6 +1,6 @@
 /* tools/probe.h
- * What a driver library can do, found out by doing it. Every driver call happens in a child process, so a driver that hangs
- * or crashes costs the caller the given time at most; what was learnt until then is kept. */
+ * What a driver library can do, found out by doing it. Every driver call happens in a child process, so a driver that
+ * hangs or crashes costs the caller the given time at most; what was learnt until then is kept. */
 #ifndef SUBLET_TOOLS_PROBE_H
 #define SUBLET_TOOLS_PROBE_H
 
@@ -41,13 +41,13 @@ struct probe {
 	char path[4096];       /* the file that was loaded, empty: none */
 	char load_error[1024]; /* the loader's own words */
 	char lacking[1024];    /* required entry points that it does not export, with blanks between */
-	int version;           /* as cuDriverGetVersion counts, 0: not known */
+	int version;	       /* as cuDriverGetVersion counts, 0: not known */
 	struct probe_answer init;
-	int device_count;      /* at most PROBE_DEVICES are looked at */
+	int device_count; /* at most PROBE_DEVICES are looked at */
 	struct probe_device devices[PROBE_DEVICES];
 	/* tried with the first device */
 	struct probe_answer host_numa, context, map, record;
-	bool has_record;       /* exports cuCtxRecordEvent */
+	bool has_record; /* exports cuCtxRecordEvent */
 };
 
 /* Load @library (a name the loader looks for, or a path) and try everything. Takes 2 MiB of device memory for a moment,

@@ -1,6 +1,7 @@
 /* tools/probe_abi.h
- * The few types and numbers of the driver's interface that the probe needs, spelled out here because tools/ has no cuda.h.
- * They are part of the driver's ABI and cannot change; tests/unit/test_probe_abi.c compares them with the header. */
+ * The few types and numbers of the driver's interface that the probe needs, spelled out here because tools/ has no
+ * cuda.h. They are part of the driver's ABI and cannot change; tests/unit/test_probe_abi.c compares them with the
+ * header. */
 #ifndef SUBLET_TOOLS_PROBE_ABI_H
 #define SUBLET_TOOLS_PROBE_ABI_H
 

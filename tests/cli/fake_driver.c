@@ -1,7 +1,7 @@
 /* tests/cli/fake_driver.c
  * A libcuda.so.1 that goes wrong where FAKE_DRIVER=STEP:WHAT says: STEP load, init or create; WHAT hang, crash, exit,
- * noise (prints, then succeeds) or a number to return. FAKE_PID: a file to write the process id to. It exports one name that
- * no list knows, and lacks most of those that Sublet needs. */
+ * noise (prints, then succeeds) or a number to return. FAKE_PID: a file to write the process id to. It exports one name
+ * that no list knows, and lacks most of those that Sublet needs. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

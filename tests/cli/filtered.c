@@ -14,7 +14,8 @@
 int main(int argc, char **argv)
 {
 	unsigned int number = argc > 3 ? (unsigned int)atoi(argv[1]) : 0;
-	unsigned int action = argc > 3 && strcmp(argv[2], "kill") == 0 ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | EPERM;
+	unsigned int action =
+		argc > 3 && strcmp(argv[2], "kill") == 0 ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | EPERM;
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
@@ -23,7 +24,8 @@ int main(int argc, char **argv)
 	};
 	struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
 
-	if (argc < 4 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+	if (argc < 4 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
 		perror("filtered");
 		return 99;
 	}

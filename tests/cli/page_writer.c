@@ -3,7 +3,8 @@
  *   managed=BYTES small=BYTES pinned=BYTES   count an allocation
  *   free=BYTES                               end of a managed one
  *   unknown=COUNT                            look-ups that no list knows
- *   sleep=MS  say=TEXT  exit=STATUS  kill    wait, print a line, end, end by SIGKILL */
+ *   sleep=MS  say=TEXT  exit=STATUS  kill    wait, print a line, end, end by SIGKILL
+ *   exec                                     become a new program, which does what the words behind say */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ int main(int argc, char **argv)
 	int status = 0;
 	bool shared;
 
-	page = stats_create(getenv("SUBLET_SESSION"), getenv("SUBLET_ROLE"), &shared);
+	page = stats_create(getenv("SUBLET_SESSION"), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	if (!shared)
 		return 99;
 	for (int i = 1; i < argc; i++) {
@@ -45,6 +46,8 @@ int main(int argc, char **argv)
 			status = (int)number;
 		else if (strcmp(argv[i], "kill") == 0)
 			kill(getpid(), SIGKILL);
+		else if (strcmp(argv[i], "exec") == 0)
+			execv("/proc/self/exe", argv + i);
 		else
 			return 98;
 	}

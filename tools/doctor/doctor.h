@@ -1,6 +1,6 @@
 /* tools/doctor/doctor.h
- * What a check of `sublet doctor` is given and what it answers. A check looks at one thing, changes nothing that stays (but
- * for the session folder, made as `sublet run` would), never fails as a whole and takes a bounded time. */
+ * What a check of `sublet doctor` is given and what it answers. A check looks at one thing, changes nothing that stays
+ * (but for the session folder, made as `sublet run` would), never fails as a whole and takes a bounded time. */
 #ifndef SUBLET_TOOLS_DOCTOR_DOCTOR_H
 #define SUBLET_TOOLS_DOCTOR_DOCTOR_H
 
@@ -19,17 +19,17 @@ enum finding_state {
 struct finding {
 	enum finding_state state;
 	char found[2048]; /* what there is, in words; one line */
-	char fix[1024];   /* what to do; empty only when there is nothing to mend */
-	bool follows;     /* not examined, because a needed check above found nothing: no cause of its own */
-	json_t *values;   /* an object with the same for programs; docs/doctor.md names them. NULL: memory ran out */
+	char fix[1024];	  /* what to do; empty only when there is nothing to mend */
+	bool follows;	  /* not examined, because a needed check above found nothing: no cause of its own */
+	json_t *values;	  /* an object with the same for programs; docs/doctor.md names them. NULL: memory ran out */
 };
 
 struct doctor {
 	bool sim;
-	const char *session;  /* as given with --session, NULL: the default */
-	unsigned int timeout_ms; /* for each thing that may hang */
-	char *library;        /* what to load as the driver: a name or a path */
-	const struct probe *probe; /* NULL: memory ran out */
+	const char *session;	      /* as given with --session, NULL: the default */
+	unsigned int timeout_ms;      /* for each thing that may hang */
+	char *library;		      /* what to load as the driver: a name or a path */
+	const struct probe *probe;    /* NULL: memory ran out */
 	struct child_outcome outcome; /* of the probe */
 };
 

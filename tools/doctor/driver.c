@@ -10,7 +10,7 @@
 #include "tools/entry_list.h"
 
 enum {
-	VERSION_LEAST = 11020,     /* the VMM calls in the forms Sublet uses */
+	VERSION_LEAST = 11020,	   /* the VMM calls in the forms Sublet uses */
 	VERSION_HOST_NUMA = 12020, /* first header with CU_MEM_LOCATION_TYPE_HOST_NUMA; no call of its own tells */
 	NAMES_SHOWN = 6,
 };
@@ -54,22 +54,36 @@ static const struct {
 } init_fixes[] = {
 	{PROBE_STUB_LIBRARY, "this is the toolkit's stub for linking: take its folder out of LD_LIBRARY_PATH"},
 	{PROBE_DEVICE_UNAVAILABLE, "another process has the device for itself: end it, or 'nvidia-smi -c DEFAULT'"},
-	{PROBE_NO_DEVICE, "no device is visible: check CUDA_VISIBLE_DEVICES, 'nvidia-smi', and '--gpus all' of the container"},
-	{PROBE_OPERATING_SYSTEM, "the driver's device files cannot be used: check 'ls -l /dev/nvidia*' and the container's device rules"},
-	{PROBE_SYSTEM_NOT_READY, "the fabric is not ready: start nvidia-fabricmanager ('systemctl start nvidia-fabricmanager')"},
-	{PROBE_SYSTEM_DRIVER_MISMATCH, "library and kernel module are of two driver versions: reboot after an update, or bring the container's library in line with the host's"},
-	{PROBE_COMPAT_NOT_SUPPORTED, "this forward-compatibility library does not work with this device: take its folder (compat) out of LD_LIBRARY_PATH"},
-	{PROBE_MPS_CONNECTION_FAILED, "the MPS control daemon does not answer: start it ('nvidia-cuda-mps-control -d'), or unset CUDA_MPS_PIPE_DIRECTORY"},
-	{PROBE_MPS_RPC_FAILURE, "the MPS server does not answer: restart it ('echo quit | nvidia-cuda-mps-control', then '-d')"},
+	{PROBE_NO_DEVICE,
+		"no device is visible: check CUDA_VISIBLE_DEVICES, 'nvidia-smi', and '--gpus all' of the container"},
+	{PROBE_OPERATING_SYSTEM,
+		"the driver's device files cannot be used: check 'ls -l /dev/nvidia*' and the container's device rules"},
+	{PROBE_SYSTEM_NOT_READY,
+		"the fabric is not ready: start nvidia-fabricmanager ('systemctl start nvidia-fabricmanager')"},
+	{PROBE_SYSTEM_DRIVER_MISMATCH,
+		"library and kernel module are of two driver versions: reboot after an update, or bring the container's library in line with the host's"},
+	{PROBE_COMPAT_NOT_SUPPORTED,
+		"this forward-compatibility library does not work with this device: take its folder (compat) out of LD_LIBRARY_PATH"},
+	{PROBE_MPS_CONNECTION_FAILED,
+		"the MPS control daemon does not answer: start it ('nvidia-cuda-mps-control -d'), or unset CUDA_MPS_PIPE_DIRECTORY"},
+	{PROBE_MPS_RPC_FAILURE,
+		"the MPS server does not answer: restart it ('echo quit | nvidia-cuda-mps-control', then '-d')"},
 	{PROBE_MPS_SERVER_NOT_READY, "the MPS server is starting or recovering from a fault: try again in a moment"},
 	{PROBE_MPS_MAX_CLIENTS, "the MPS server takes no more clients: end some"},
-	{PROBE_UNKNOWN, "the driver gives no reason: load nvidia_uvm ('nvidia-modprobe -u -c=0'), check 'dmesg' for Xid lines"},
+	{PROBE_UNKNOWN,
+		"the driver gives no reason: load nvidia_uvm ('nvidia-modprobe -u -c=0'), check 'dmesg' for Xid lines"},
 };
 
 /* Where distributions, containers and WSL put the library when the loader does not know of it. */
 static const char *const usual_places[] = {
-	"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib64/nvidia", "/usr/lib/wsl/lib",
-	"/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/run/opengl-driver/lib",
+	"/usr/lib/x86_64-linux-gnu",
+	"/usr/lib/aarch64-linux-gnu",
+	"/usr/lib64",
+	"/usr/lib64/nvidia",
+	"/usr/lib/wsl/lib",
+	"/usr/local/nvidia/lib64",
+	"/usr/local/cuda/compat",
+	"/run/opengl-driver/lib",
 };
 
 static void say_not_loaded(const struct doctor *doctor, struct finding *finding)
@@ -80,15 +94,18 @@ static void say_not_loaded(const struct doctor *doctor, struct finding *finding)
 	for (size_t i = 0; i < sizeof(usual_places) / sizeof(usual_places[0]); i++) {
 		snprintf(path, sizeof(path), "%s/libcuda.so.1", usual_places[i]);
 		if (access(path, F_OK) == 0) {
-			finding_fix(finding, "'%s' is there: check that it is whole, and put its folder into LD_LIBRARY_PATH or run 'ldconfig'",
+			finding_fix(finding,
+				"'%s' is there: check that it is whole, and put its folder into LD_LIBRARY_PATH or run 'ldconfig'",
 				path);
 			return;
 		}
 	}
 	if (access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0)
-		finding_fix(finding, "the kernel module is loaded, its library is not here: start the container with '--gpus all' and NVIDIA_DRIVER_CAPABILITIES=compute,utility, or install the driver's libcuda1");
+		finding_fix(finding,
+			"the kernel module is loaded, its library is not here: start the container with '--gpus all' and NVIDIA_DRIVER_CAPABILITIES=compute,utility, or install the driver's libcuda1");
 	else
-		finding_fix(finding, "install NVIDIA's driver (CUDA %d.%d or later); without a GPU use 'sublet run --sim' and 'sublet doctor --sim'",
+		finding_fix(finding,
+			"install NVIDIA's driver (CUDA %d.%d or later); without a GPU use 'sublet run --sim' and 'sublet doctor --sim'",
 			VERSION_LEAST / 1000, VERSION_LEAST % 1000 / 10);
 }
 
@@ -132,8 +149,9 @@ static int append_ages(int version, char *text, size_t room)
 	for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]) && used < room; i++) {
 		if (version >= ages[i].since)
 			continue;
-		used += (size_t)snprintf(text + used, room - used, "%s%s (from CUDA %d.%d)", count++ ? ", " : "; too old for ",
-			ages[i].what, ages[i].since / 1000, ages[i].since % 1000 / 10);
+		used += (size_t)snprintf(text + used, room - used, "%s%s (from CUDA %d.%d)",
+			count++ ? ", " : "; too old for ", ages[i].what, ages[i].since / 1000,
+			ages[i].since % 1000 / 10);
 	}
 	return count;
 }
@@ -146,13 +164,13 @@ static void say_there(const struct doctor *doctor, struct finding *finding)
 	int old;
 
 	snprintf(text, sizeof(text), "CUDA %d.%d%s%s%s, %d device%s (%s), %.600s", probe->version / 1000,
-		probe->version % 1000 / 10, module ? " (" : "", module ? module : "", module ? ")" : "", probe->device_count,
-		probe->device_count == 1 ? "" : "s", probe->devices[0].name, probe->path);
+		probe->version % 1000 / 10, module ? " (" : "", module ? module : "", module ? ")" : "",
+		probe->device_count, probe->device_count == 1 ? "" : "s", probe->devices[0].name, probe->path);
 	if (module)
 		finding_text(finding, "kernel_module", module);
 	if (probe->version < VERSION_LEAST) {
-		finding_say(finding, FINDING_MISSING, "%s; too old: CUDA %d.%d is the first that Sublet works with", text,
-			VERSION_LEAST / 1000, VERSION_LEAST % 1000 / 10);
+		finding_say(finding, FINDING_MISSING, "%s; too old: CUDA %d.%d is the first that Sublet works with",
+			text, VERSION_LEAST / 1000, VERSION_LEAST % 1000 / 10);
 		finding_fix(finding, "update the driver");
 		return;
 	}
@@ -176,11 +194,12 @@ void check_driver(const struct doctor *doctor, struct finding *finding)
 	finding_number(finding, "devices", (unsigned long long)probe->device_count);
 	if (doctor->outcome.end != CHILD_RETURNED) {
 		finding_say(finding, FINDING_MISSING, "%s %s%s%s%s", probe_step_text(probe->step),
-			outcome_text(&doctor->outcome, doctor->timeout_ms, how, sizeof(how)), *probe->path ? " (" : "", probe->path,
-			*probe->path ? ")" : "");
-		finding_fix(finding, doctor->outcome.end == CHILD_HUNG
-			? "check 'nvidia-smi' and 'dmesg' for Xid lines; where the driver is only slow, give '--timeout' more seconds"
-			: "check that this is NVIDIA's own library, and 'dmesg' for Xid lines; reinstall the driver");
+			outcome_text(&doctor->outcome, doctor->timeout_ms, how, sizeof(how)), *probe->path ? " (" : "",
+			probe->path, *probe->path ? ")" : "");
+		finding_fix(finding,
+			doctor->outcome.end == CHILD_HUNG
+				? "check 'nvidia-smi' and 'dmesg' for Xid lines; where the driver is only slow, give '--timeout' more seconds"
+				: "check that this is NVIDIA's own library, and 'dmesg' for Xid lines; reinstall the driver");
 	} else if (*probe->load_error) {
 		say_not_loaded(doctor, finding);
 	} else if (!driver_answers(doctor)) {
@@ -204,7 +223,8 @@ void check_entry_points(const struct doctor *doctor, struct finding *finding)
 	finding_text(finding, "lacking", probe->lacking);
 	if (*probe->lacking) {
 		finding_say(finding, FINDING_MISSING, "the library lacks %s", probe->lacking);
-		finding_fix(finding, "update the driver to CUDA %d.%d or later", VERSION_LEAST / 1000, VERSION_LEAST % 1000 / 10);
+		finding_fix(finding, "update the driver to CUDA %d.%d or later", VERSION_LEAST / 1000,
+			VERSION_LEAST % 1000 / 10);
 		return;
 	}
 	finding_say(finding, FINDING_OK, "every required one is exported");
@@ -248,8 +268,8 @@ void check_unknown_entry_points(const struct doctor *doctor, struct finding *fin
 		finding_say(finding, FINDING_LIMITED, "not examined: %s", why);
 		finding_fix(finding, "install libelf1, and check that '%.600s' can be read", doctor->probe->path);
 	} else if (names.unknown) {
-		finding_say(finding, FINDING_LIMITED, "%zu of %zu exports: %s%s", names.unknown, names.exports, names.text,
-			names.unknown > NAMES_SHOWN ? " ..." : "");
+		finding_say(finding, FINDING_LIMITED, "%zu of %zu exports: %s%s", names.unknown, names.exports,
+			names.text, names.unknown > NAMES_SHOWN ? " ..." : "");
 		finding_fix(finding, "update Sublet; until then programs get the driver's own for these");
 	} else {
 		finding_say(finding, FINDING_OK, "none among %zu exports", names.exports);

@@ -58,7 +58,8 @@ static void check_feature(const struct doctor *doctor, struct finding *finding, 
 
 void check_vmm(const struct doctor *doctor, struct finding *finding)
 {
-	static const struct feature feature = {offsetof(struct probe_device, has_vmm), offsetof(struct probe_device, create),
+	static const struct feature feature = {offsetof(struct probe_device, has_vmm),
+		offsetof(struct probe_device, create),
 		"update the driver to CUDA 11.2 or later; virtual machines without it (some vGPU profiles) need another profile"};
 	const struct probe *probe = doctor->probe;
 	const struct probe_answer *failed = probe->context.result ? &probe->context : &probe->map;
@@ -69,14 +70,19 @@ void check_vmm(const struct doctor *doctor, struct finding *finding)
 		(!probe->context.result && !driver_examined(doctor, finding, &probe->map)))
 		return;
 	if (!failed->result) {
-		finding_say(finding, FINDING_OK, probe->device_count == 1 ? "create, map and access work" :
-			"create works on all %d devices, map and access on the first", probe->device_count);
+		finding_say(finding, FINDING_OK,
+			probe->device_count == 1 ? "create, map and access work"
+						 : "create works on all %d devices, map and access on the first",
+			probe->device_count);
 		return;
 	}
 	if (failed->result == PROBE_OUT_OF_MEMORY || failed == &probe->context) {
-		finding_say(finding, FINDING_LIMITED, "create works; mapping was not tried: %s", answer_text(failed, how, sizeof(how)));
-		finding_fix(finding, "%s", failed->result == PROBE_OUT_OF_MEMORY ? full :
-			"let this user make a context: check the compute mode ('nvidia-smi -q -d COMPUTE')");
+		finding_say(finding, FINDING_LIMITED, "create works; mapping was not tried: %s",
+			answer_text(failed, how, sizeof(how)));
+		finding_fix(finding, "%s",
+			failed->result == PROBE_OUT_OF_MEMORY
+				? full
+				: "let this user make a context: check the compute mode ('nvidia-smi -q -d COMPUTE')");
 		return;
 	}
 	finding_say(finding, FINDING_MISSING, "%s", answer_text(failed, how, sizeof(how)));
@@ -85,7 +91,8 @@ void check_vmm(const struct doctor *doctor, struct finding *finding)
 
 void check_posix_fd(const struct doctor *doctor, struct finding *finding)
 {
-	static const struct feature feature = {offsetof(struct probe_device, has_posix_fd), offsetof(struct probe_device, export),
+	static const struct feature feature = {offsetof(struct probe_device, has_posix_fd),
+		offsetof(struct probe_device, export),
 		"update the driver; in a virtual machine choose a profile with memory sharing"};
 
 	check_feature(doctor, finding, &feature);
@@ -93,15 +100,16 @@ void check_posix_fd(const struct doctor *doctor, struct finding *finding)
 
 void check_rdma(const struct doctor *doctor, struct finding *finding)
 {
-	static const struct feature feature = {offsetof(struct probe_device, has_rdma), offsetof(struct probe_device, rdma),
+	static const struct feature feature = {offsetof(struct probe_device, has_rdma),
+		offsetof(struct probe_device, rdma),
 		"needs a data-centre GPU, and nvidia_peermem or the open kernel module (DMA-BUF)"};
 
 	check_feature(doctor, finding, &feature);
 }
 
 /* A thing tried on the first device only. @there: the driver advertises it. */
-static void check_first(const struct doctor *doctor, struct finding *finding, bool there, const struct probe_answer *answer,
-	const char *fix)
+static void check_first(const struct doctor *doctor, struct finding *finding, bool there,
+	const struct probe_answer *answer, const char *fix)
 {
 	char how[128];
 
@@ -165,7 +173,8 @@ void check_mps(const struct doctor *doctor, struct finding *finding)
 	if (served || pid) {
 		finding_say(finding, FINDING_LIMITED, "active (pipe directory '%.1000s'%s)", folder,
 			served ? "" : ", its control daemon runs");
-		finding_fix(finding, "where one process's fault must not end the others, stop MPS: 'echo quit | nvidia-cuda-mps-control'");
+		finding_fix(finding,
+			"where one process's fault must not end the others, stop MPS: 'echo quit | nvidia-cuda-mps-control'");
 		return;
 	}
 	finding_say(finding, FINDING_OK, "not active (%s '%.1000s')",

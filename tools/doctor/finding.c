@@ -5,16 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "tools/doctor/doctor.h"
 #include "tools/json.h"
 
-/* One line, whatever a file name or a driver's text has in it. */
+/* A name or a driver's text may hold line ends, which are blanks here, and what commands a terminal. */
 static void set_line(char *text, size_t room, const char *format, va_list args)
 {
 	vsnprintf(text, room, format, args);
 	for (char *c = text; *c; c++)
 		if (*c == '\n' || *c == '\r')
 			*c = ' ';
+	text_make_printable(text);
 }
 
 void finding_say(struct finding *finding, enum finding_state state, const char *format, ...)

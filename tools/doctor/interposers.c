@@ -1,6 +1,6 @@
 /* tools/doctor/interposers.c
- * Who else stands between programs and the driver. What is preloaded for programs started from here is preloaded in this
- * process too, so the loader's own list says which file an entry stands for. */
+ * Who else stands between programs and the driver. What is preloaded for programs started from here is preloaded in
+ * this process too, so the loader's own list says which file an entry stands for. */
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,10 +55,11 @@ static void add(struct report *report, const char *where, const char *entry, con
 {
 	size_t used = strlen(report->text);
 
-	snprintf(report->text + used, sizeof(report->text) - used, "%s%s: %.200s %s", used ? "; " : "", where, entry, what);
+	snprintf(report->text + used, sizeof(report->text) - used, "%s%s: %.200s %s", used ? "; " : "", where, entry,
+		what);
 	report->in_the_way += in_the_way;
-	json_array_append_new(report->list, json_pack("{ss ss* ss sb}", "where", where, "entry", entry, "what", what,
-		"in_the_way", in_the_way));
+	json_array_append_new(report->list,
+		json_pack("{ss ss* ss sb}", "where", where, "entry", entry, "what", what, "in_the_way", in_the_way));
 }
 
 static void look_at_preload(struct report *report, const char *where, const char *entry)
@@ -85,7 +86,8 @@ static void look_at_preload(struct report *report, const char *where, const char
 	else if (exports.cuda)
 		add(report, where, entry, "answers driver calls", true);
 	else
-		add(report, where, entry, exports.allocator ? "is an allocator of host memory" : "answers nothing of Sublet's", false);
+		add(report, where, entry,
+			exports.allocator ? "is an allocator of host memory" : "answers nothing of Sublet's", false);
 }
 
 /* Separated by blanks and colons, as ld.so(8) has it. */
@@ -134,7 +136,9 @@ void check_interposers(const struct doctor *doctor, struct finding *finding)
 	look_at_variable(&report, "CUDA_INJECTION64_PATH", "is loaded by the driver (a profiler or debugger)");
 	look_at_variable(&report, "NVTX_INJECTION64_PATH", "takes the NVTX ranges, which phase triggers use");
 	json_object_set_new(finding->values, "interposers", report.list);
-	finding_say(finding, report.in_the_way ? FINDING_LIMITED : FINDING_OK, "%s", *report.text ? report.text : "none");
+	finding_say(
+		finding, report.in_the_way ? FINDING_LIMITED : FINDING_OK, "%s", *report.text ? report.text : "none");
 	if (report.in_the_way)
-		finding_fix(finding, "unset what is not meant to be there; 'sublet run' puts Sublet first among the others");
+		finding_fix(finding,
+			"unset what is not meant to be there; 'sublet run' puts Sublet first among the others");
 }

@@ -14,7 +14,7 @@ enum { OPEN_MS = 30000 };
 struct opening {
 	const char *name;
 	bool is_open;
-	int version; /* of NCCL */
+	int version;	 /* of NCCL */
 	char text[1024]; /* where it is, or the loader's words */
 };
 
@@ -108,6 +108,7 @@ void check_library(const struct doctor *doctor, struct finding *finding)
 	if (path)
 		finding_text(finding, "path", path);
 	else
-		finding_fix(finding, "build it with 'tools/bootstrap build', or install Sublet again; unset SUBLET_LIB");
+		finding_fix(
+			finding, "build it with 'tools/bootstrap build', or install Sublet again; unset SUBLET_LIB");
 	free(path);
 }

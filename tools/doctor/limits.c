@@ -19,8 +19,8 @@ enum {
 };
 
 static const uint64_t memlock_enough_bytes = (uint64_t)1 << 30; /* one communicator's buffers and some */
-static const uint64_t arena_bytes = (uint64_t)16 << 40;         /* the default of SUBLET_ARENA, one device */
-static const uint64_t shm_enough_bytes = (uint64_t)1 << 30;     /* containers get 64 MiB where nobody asked for more */
+static const uint64_t arena_bytes = (uint64_t)16 << 40;		/* the default of SUBLET_ARENA, one device */
+static const uint64_t shm_enough_bytes = (uint64_t)1 << 30;	/* containers get 64 MiB where nobody asked for more */
 static const uint64_t shm_free_enough_bytes = (uint64_t)256 << 20;
 
 /* null in the JSON: no limit */
@@ -70,11 +70,14 @@ void check_memlock(const struct doctor *doctor, struct finding *finding)
 	bool enough = exempt || limit.rlim_cur >= memlock_enough_bytes;
 
 	finding_flag(finding, "exempt", exempt);
-	finding_say(finding, enough ? FINDING_OK : FINDING_LIMITED, "%s lockable (hard limit %s)%s", size_text(limit.rlim_cur, soft),
-		size_text(limit.rlim_max, hard), exempt ? ", this user is exempt" : "");
+	finding_say(finding, enough ? FINDING_OK : FINDING_LIMITED, "%s lockable (hard limit %s)%s",
+		size_text(limit.rlim_cur, soft), size_text(limit.rlim_max, hard),
+		exempt ? ", this user is exempt" : "");
 	if (!enough)
-		finding_fix(finding, limit.rlim_max == RLIM_INFINITY ? "'ulimit -l unlimited' before starting programs" :
-			"raise memlock in /etc/security/limits.conf or LimitMEMLOCK=infinity of the service; containers: '--ulimit memlock=-1'");
+		finding_fix(finding,
+			limit.rlim_max == RLIM_INFINITY
+				? "'ulimit -l unlimited' before starting programs"
+				: "raise memlock in /etc/security/limits.conf or LimitMEMLOCK=infinity of the service; containers: '--ulimit memlock=-1'");
 }
 
 static const char *count_text(rlim_t count, char *text)
@@ -96,7 +99,8 @@ void check_open_files(const struct doctor *doctor, struct finding *finding)
 	if (limit.rlim_max >= FILES_ENOUGH)
 		finding_fix(finding, "'ulimit -n %s' before starting programs", hard);
 	else
-		finding_fix(finding, "raise nofile in /etc/security/limits.conf to %d or more, LimitNOFILE of the service, or '--ulimit nofile=%d' of the container",
+		finding_fix(finding,
+			"raise nofile in /etc/security/limits.conf to %d or more, LimitNOFILE of the service, or '--ulimit nofile=%d' of the container",
 			FILES_ENOUGH, FILES_ENOUGH);
 }
 
@@ -121,10 +125,12 @@ void check_address_space(const struct doctor *doctor, struct finding *finding)
 	char got[16], wanted[16], soft[16];
 
 	finding_number(finding, "room_bytes", room);
-	finding_say(finding, room >= arena_bytes ? FINDING_OK : FINDING_LIMITED, "%s of addresses can be set aside at once (limit %s)",
-		size_format(room, got, sizeof(got)), size_text(limit.rlim_cur, soft));
+	finding_say(finding, room >= arena_bytes ? FINDING_OK : FINDING_LIMITED,
+		"%s of addresses can be set aside at once (limit %s)", size_format(room, got, sizeof(got)),
+		size_text(limit.rlim_cur, soft));
 	if (room < arena_bytes)
-		finding_fix(finding, "'ulimit -v unlimited' before starting programs; an arena wants %s for each device (SUBLET_ARENA)",
+		finding_fix(finding,
+			"'ulimit -v unlimited' before starting programs; an arena wants %s for each device (SUBLET_ARENA)",
 			size_format(arena_bytes, wanted, sizeof(wanted)));
 }
 
@@ -157,22 +163,24 @@ void check_overcommit(const struct doctor *doctor, struct finding *finding)
 		finding_say(finding, FINDING_OK, "mode %d: memory is counted when it is used", mode);
 		return;
 	}
-	finding_say(finding, FINDING_LIMITED, "mode 2: %s of %s are promised", size_format(used, used_text, sizeof(used_text)),
-		size_format(limit, limit_text, sizeof(limit_text)));
+	finding_say(finding, FINDING_LIMITED, "mode 2: %s of %s are promised",
+		size_format(used, used_text, sizeof(used_text)), size_format(limit, limit_text, sizeof(limit_text)));
 	finding_fix(finding, "as root 'sysctl vm.overcommit_memory=0', or a larger vm.overcommit_ratio");
 }
 
 void check_shared_memory(const struct doctor *doctor, struct finding *finding)
 {
 	static const char folder[] = "/dev/shm";
-	static const char fix[] = "containers: '--shm-size=16g' or '--ipc=host' (Kubernetes: an emptyDir of medium Memory on /dev/shm); else 'mount -o remount,size=50%% /dev/shm'";
+	static const char fix[] =
+		"containers: '--shm-size=16g' or '--ipc=host' (Kubernetes: an emptyDir of medium Memory on /dev/shm); else 'mount -o remount,size=50%% /dev/shm'";
 	struct statvfs st;
 	uint64_t total, left;
 	char total_text[16], left_text[16];
 
 	if (statvfs(folder, &st) || access(folder, W_OK | X_OK)) {
 		finding_say(finding, FINDING_MISSING, "%s: %s", folder, strerror(errno));
-		finding_fix(finding, "mount a tmpfs there that all may write ('mount -t tmpfs -o mode=1777 tmpfs /dev/shm')");
+		finding_fix(finding,
+			"mount a tmpfs there that all may write ('mount -t tmpfs -o mode=1777 tmpfs /dev/shm')");
 		return;
 	}
 	total = (uint64_t)st.f_blocks * st.f_frsize;
@@ -180,7 +188,8 @@ void check_shared_memory(const struct doctor *doctor, struct finding *finding)
 	finding_number(finding, "size_bytes", total);
 	finding_number(finding, "free_bytes", left);
 	finding_say(finding, total >= shm_enough_bytes && left >= shm_free_enough_bytes ? FINDING_OK : FINDING_LIMITED,
-		"%s, %s free", size_format(total, total_text, sizeof(total_text)), size_format(left, left_text, sizeof(left_text)));
+		"%s, %s free", size_format(total, total_text, sizeof(total_text)),
+		size_format(left, left_text, sizeof(left_text)));
 	if (total < shm_enough_bytes)
 		finding_fix(finding, fix);
 	else if (left < shm_free_enough_bytes)

@@ -51,13 +51,14 @@ struct lookups {
 static void add_lookups(int pid, void *arg)
 {
 	struct lookups *lookups = arg;
-	const struct stats_page *page = stats_open(lookups->session, pid);
+	struct stats_page page;
+	int fd = stats_open(lookups->session, pid, &page);
 
-	if (!page)
+	if (fd < 0)
 		return;
+	close(fd);
 	lookups->processes++;
-	lookups->unknown += __atomic_load_n(&page->lookups_unknown, __ATOMIC_RELAXED);
-	stats_unmap(page);
+	lookups->unknown += page.lookups_unknown;
 }
 
 void check_unknown_lookups(const struct doctor *doctor, struct finding *finding)
@@ -74,8 +75,8 @@ void check_unknown_lookups(const struct doctor *doctor, struct finding *finding)
 	finding_number(finding, "processes", lookups.processes);
 	finding_number(finding, "unknown", lookups.unknown);
 	if (lookups.unknown) {
-		finding_say(finding, FINDING_LIMITED, "%llu in %llu process%s of the session", lookups.unknown, lookups.processes,
-			lookups.processes == 1 ? "" : "es");
+		finding_say(finding, FINDING_LIMITED, "%llu in %llu process%s of the session", lookups.unknown,
+			lookups.processes, lookups.processes == 1 ? "" : "es");
 		finding_fix(finding, "update Sublet; 'unknown_entry_points' names what this driver adds");
 	} else if (lookups.processes) {
 		finding_say(finding, FINDING_OK, "none in %llu process%s of the session", lookups.processes,
@@ -119,8 +120,11 @@ void check_container(const struct doctor *doctor, struct finding *finding)
 		finding_say(finding, FINDING_OK, "no signs of one");
 		return;
 	}
-	finding_say(finding, own_pids ? FINDING_LIMITED : FINDING_OK, "%s%s%s", sign ? "signs of " : "", sign ? sign : "",
-		own_pids ? (sign ? ", process ids of its own" : "process ids of its own") : ", process ids of the host");
+	finding_say(finding, own_pids ? FINDING_LIMITED : FINDING_OK, "%s%s%s", sign ? "signs of " : "",
+		sign ? sign : "",
+		own_pids ? (sign ? ", process ids of its own" : "process ids of its own")
+			 : ", process ids of the host");
 	if (own_pids)
-		finding_fix(finding, "start all processes of a session in this container, or give them one session folder and one set of process ids ('--pid=container:NAME', Kubernetes: shareProcessNamespace)");
+		finding_fix(finding,
+			"start all processes of a session in this container, or give them one session folder and one set of process ids ('--pid=container:NAME', Kubernetes: shareProcessNamespace)");
 }

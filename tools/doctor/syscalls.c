@@ -92,17 +92,20 @@ static void check_call(struct finding *finding, int (*function)(void *), const c
 
 void check_pidfd_open(const struct doctor *doctor, struct finding *finding)
 {
-	check_call(finding, try_pidfd_open, "needs Linux 5.3, and a seccomp profile that allows pidfd_open ('--security-opt seccomp=FILE')");
+	check_call(finding, try_pidfd_open,
+		"needs Linux 5.3, and a seccomp profile that allows pidfd_open ('--security-opt seccomp=FILE')");
 }
 
 void check_membarrier(const struct doctor *doctor, struct finding *finding)
 {
-	check_call(finding, try_membarrier, "needs Linux 4.14, and a seccomp profile that allows membarrier ('--security-opt seccomp=FILE')");
+	check_call(finding, try_membarrier,
+		"needs Linux 4.14, and a seccomp profile that allows membarrier ('--security-opt seccomp=FILE')");
 }
 
 void check_memfd(const struct doctor *doctor, struct finding *finding)
 {
-	check_call(finding, try_memfd, "needs Linux 3.17, and a seccomp profile that allows memfd_create ('--security-opt seccomp=FILE')");
+	check_call(finding, try_memfd,
+		"needs Linux 3.17, and a seccomp profile that allows memfd_create ('--security-opt seccomp=FILE')");
 }
 
 void check_pidfd_getfd(const struct doctor *doctor, struct finding *finding)
@@ -111,9 +114,9 @@ void check_pidfd_getfd(const struct doctor *doctor, struct finding *finding)
 	int scope = atoi(read_line_of("/proc/sys/kernel/yama/ptrace_scope", line, sizeof(line)));
 	size_t used;
 
-	check_call(finding, try_pidfd_getfd, scope
-		? "as root 'sysctl kernel.yama.ptrace_scope=0'; containers: '--cap-add SYS_PTRACE'"
-		: "needs Linux 5.6, and a seccomp profile that allows pidfd_getfd; containers: '--cap-add SYS_PTRACE'");
+	check_call(finding, try_pidfd_getfd,
+		scope ? "as root 'sysctl kernel.yama.ptrace_scope=0'; containers: '--cap-add SYS_PTRACE'"
+		      : "needs Linux 5.6, and a seccomp profile that allows pidfd_getfd; containers: '--cap-add SYS_PTRACE'");
 
 	finding_number(finding, "ptrace_scope", (unsigned long long)scope);
 	used = strlen(finding->found);
