@@ -7,6 +7,9 @@
 #include "base/attributes.h"
 #include "base/log.h"
 
+/* Weak: musl has none, and its programs are to start below the preload, where Sublet then keeps out. */
+#pragma weak pthread_mutex_clocklock
+
 static SUBLET_TLS unsigned held_mask;
 static struct ranked_lock *registered[RANK_COUNT];
 
@@ -50,7 +53,7 @@ bool ranked_lock_within(struct ranked_lock *lock, uint64_t wait_ns)
 	wait_ns += (uint64_t)deadline.tv_nsec;
 	deadline.tv_sec += (time_t)(wait_ns / 1000000000ull);
 	deadline.tv_nsec = (long)(wait_ns % 1000000000ull);
-	if (pthread_mutex_clocklock(&lock->mutex, CLOCK_MONOTONIC, &deadline) != 0)
+	if (!pthread_mutex_clocklock || pthread_mutex_clocklock(&lock->mutex, CLOCK_MONOTONIC, &deadline) != 0)
 		return false;
 	held_mask |= 1u << lock->rank;
 	return true;

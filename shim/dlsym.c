@@ -3,6 +3,7 @@
  * first, always, and only an answer that is a known function of libcuda is replaced: names that merely begin with "cu"
  * (cudnn, curl) and libraries that merely have such names come out as they went in. */
 #include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 
 #include "shim/next.h"
@@ -19,7 +20,7 @@ SUBLET_HIDDEN dlsym_function *shim_next_dlsym;
 SUBLET_HIDDEN dlvsym_function *shim_next_dlvsym;
 
 SUBLET_HIDDEN void shim_find_next(void);
-SUBLET_HIDDEN void *shim_hidden_handle(const char *name);
+SUBLET_HIDDEN void *shim_pseudo_handle(void *handle, const char *name, const char *version, const void *caller);
 SUBLET_HIDDEN void *shim_own_lookup(void *handle, const char *name, const char *version, const void *caller);
 SUBLET_HIDDEN void *shim_dlsym(void *handle, const char *name);
 SUBLET_HIDDEN void *shim_dlvsym(void *handle, const char *name, const char *version);
@@ -48,16 +49,61 @@ static void *libc_handle(void)
 	return handle;
 }
 
+static void *own_handle(void)
+{
+	static void *handle;
+	Dl_info info;
+
+	if (!__atomic_load_n(&handle, __ATOMIC_ACQUIRE) && dladdr(&shim_next_dlsym, &info) != 0)
+		__atomic_store_n(&handle, dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD), __ATOMIC_RELEASE);
+	return handle;
+}
+
+static struct link_map *object_of(const void *address)
+{
+	void *map = NULL;
+	Dl_info info;
+
+	return dladdr1 && dladdr1(address, &info, &map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+/* Does the object, or a library that it needs, define @name? A plugin opened RTLD_LOCAL finds what it was linked with in
+ * a scope that nobody else sees. */
+static bool in_scope_of(const struct link_map *map, const char *name)
+{
+	/* the program itself has no name, and its scope is the global one */
+	void *handle = map && *map->l_name ? dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	bool found = handle && shim_next_dlsym(handle, name);
+
+	if (handle)
+		dlclose(handle);
+	return found;
+}
+
 /* For RTLD_DEFAULT and RTLD_NEXT: the handle to ask instead, NULL for "the one that was given". Programs probe for a driver
  * that way; a name of it that only this library has in the global scope (libcuda is not loaded, or opened RTLD_LOCAL) is
- * not to be found. RTLD_NEXT asked from here searches what comes after this library. */
-void *shim_hidden_handle(const char *name)
+ * to be found by those only who have the driver in a scope of their own. To them, and to what was opened after the driver
+ * and asks for the next one, the next dlsym would give the driver's own. RTLD_NEXT asked from here searches what comes
+ * after this library. @caller is an address in the object that asks. */
+void *shim_pseudo_handle(void *handle, const char *name, const char *version, const void *caller)
 {
 	int id = entry_by_symbol(name);
+	const struct link_map *asker;
+	bool everywhere;
 
-	if (id < 0 || !entries[id].wrapper || shim_next_dlsym(RTLD_NEXT, name))
+	(void)version;
+	if (id < 0 || !entries[id].wrapper)
 		return NULL;
-	return libc_handle();
+	everywhere = shim_next_dlsym(RTLD_NEXT, name) != NULL;
+	if (everywhere && handle == RTLD_DEFAULT)
+		return NULL;
+	asker = object_of(caller);
+	/* an interposer behind this library stands before the driver, and is to reach it */
+	if (everywhere && !shim_comes_after_driver(asker))
+		return NULL;
+	if (in_scope_of(asker, name))
+		return own_handle();
+	return everywhere ? NULL : libc_handle();
 }
 
 /* dlvsym of "dlsym" itself: glibc's would pass over ours, which has no version, and whoever asked (an interposer in front,
@@ -66,14 +112,11 @@ void *shim_hidden_handle(const char *name)
 void *shim_own_lookup(void *handle, const char *name, const char *version, const void *caller)
 {
 	bool sym = strcmp(name, "dlsym") == 0, vsym = strcmp(name, "dlvsym") == 0;
-	void *asker = NULL;
-	Dl_info info;
 
 	if ((!sym && !vsym) || (handle != RTLD_DEFAULT && handle != RTLD_NEXT) ||
 		!shim_next_dlvsym(RTLD_DEFAULT, name, version))
 		return NULL;
-	if (handle == RTLD_NEXT &&
-		(!dladdr1 || !dladdr1(caller, &info, &asker, RTLD_DL_LINKMAP) || !next_comes_before_us(asker)))
+	if (handle == RTLD_NEXT && !next_comes_before_us(object_of(caller)))
 		return NULL;
 	return sym ? (void *)dlsym : (void *)dlvsym;
 }

@@ -1,9 +1,9 @@
 /* shim/dlsym_aarch64.S
  * The same as dlsym_x86_64.S, which explains it. x0 handle, x1 name, x2 version; x30 must reach the next dlsym unchanged. */
 
-	/* Calls \function with \argument; the three arguments and the return address are kept, the answer is in x10.
+	/* Calls \function; the three arguments and the return address are kept, the answer is in x10.
 	 * The hints sign the return address on cores that can, elsewhere they do nothing. */
-	.macro call_aside function, argument=x0
+	.macro call_aside function
 	hint #25 /* paciasp */
 	.cfi_negate_ra_state
 	stp x29, x30, [sp, #-48]!
@@ -13,7 +13,6 @@
 	mov x29, sp
 	stp x0, x1, [sp, #16]
 	str x2, [sp, #32]
-	mov x0, \argument
 	bl \function
 	mov x10, x0
 	ldr x2, [sp, #32]
@@ -61,7 +60,8 @@
 	b.ls 2f
 	b \answer
 2:	/* pseudo handle */
-	call_aside shim_hidden_handle, x1
+	mov x3, x30 /* who asks, before the address is signed */
+	call_aside shim_pseudo_handle
 	cbz x10, 3f
 	mov x0, x10
 3:	adrp x9, \next
@@ -81,7 +81,7 @@
 	.text
 	.hidden shim_next_dlsym
 	.hidden shim_next_dlvsym
-	.hidden shim_hidden_handle
+	.hidden shim_pseudo_handle
 	.hidden shim_find_next
 	.hidden shim_dlsym
 	.hidden shim_dlvsym

@@ -6,7 +6,8 @@
  *   rdi handle   rsi name   rdx version (dlvsym)
  *   name does not begin with "cu"           -> jump to the next dlsym
  *   pseudo handle (0 default, -1 next)      -> as above, but a name that only this library has is asked of libc, which
- *                                              has none of it: NULL, and dlerror says so
+ *                                              has none of it (NULL, and dlerror says so), or of this library:
+ *                                              shim_pseudo_handle in dlsym.c decides
  *   else                                    -> shim_dlsym / shim_dlvsym in dlsym.c
  *   dlvsym of a name that begins with "dl"  -> shim_own_lookup in dlsym.c, and as above when it answers NULL */
 
@@ -61,8 +62,8 @@
 	.cfi_adjust_cfa_offset 8
 	pushq %rdx
 	.cfi_adjust_cfa_offset 8
-	movq %rsi, %rdi
-	call shim_hidden_handle
+	movq 24(%rsp), %rcx /* who asks */
+	call shim_pseudo_handle
 	movq %rax, %rcx
 	popq %rdx
 	.cfi_adjust_cfa_offset -8
@@ -100,7 +101,7 @@
 	.text
 	.hidden shim_next_dlsym
 	.hidden shim_next_dlvsym
-	.hidden shim_hidden_handle
+	.hidden shim_pseudo_handle
 	.hidden shim_find_next
 	.hidden shim_dlsym
 	.hidden shim_dlvsym

@@ -21,8 +21,9 @@ struct real_table {
 };
 
 static struct real_table *table;
+static const struct link_map *driver_map; /* of the libcuda that the table was read from, set before it */
 
-static bool is_libcuda(const char *path)
+bool is_libcuda(const char *path)
 {
 	const char *name = path ? strrchr(path, '/') : NULL;
 
@@ -67,8 +68,8 @@ static void note_address(struct real_table *t, const void *address, int id)
  * (dlmopen) has its own copy and is not found here; its programs keep the driver's pointers.
  *
  * What the driver exports is read from its tables; only for those names is the chain of interposers asked, so that none of
- * the look-ups fails and leaves its text in dlerror. An interposer behind us may answer with our own wrapper, which it
- * got where it expected the driver: then the driver's own is next. */
+ * the look-ups fails and leaves its text in dlerror. An interposer behind us may answer with our own wrapper, to which
+ * the loader has bound its name for a function of its own: then that function is next. */
 static void load_table(const char *path)
 {
 	struct real_table *fresh, *expected = NULL;
@@ -87,12 +88,16 @@ static void load_table(const char *path)
 		if (!own)
 			continue;
 		chained = shim_real_dlsym(handle, entries[id].symbol);
+		if (chained && chained == entries[id].wrapper)
+			chained = next_definition(entries[id].symbol);
 		fresh->own[id] = own;
 		note_address(fresh, own, id);
-		fresh->real[id] = chained && chained != entries[id].wrapper ? chained : own;
+		fresh->real[id] = chained ? chained : own;
 		note_address(fresh, fresh->real[id], id);
 		found++;
 	}
+	if (fresh->real[ENTRY_cuInit])
+		__atomic_store_n(&driver_map, map, __ATOMIC_RELAXED);
 	if (!fresh->real[ENTRY_cuInit] ||
 		!__atomic_compare_exchange_n(&table, &expected, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		free(fresh);
@@ -163,6 +168,13 @@ bool shim_say_no_driver(void)
 	return true;
 }
 
+void *own_address(int id)
+{
+	struct real_table *t = current_table();
+
+	return t ? t->own[id] : NULL;
+}
+
 CUresult shim_no_driver(void)
 {
 	(void)shim_say_no_driver();
@@ -174,6 +186,11 @@ CUresult shim_no_driver(void)
 bool shim_driver_loaded(void)
 {
 	return current_table() != NULL;
+}
+
+bool shim_comes_after_driver(const struct link_map *map)
+{
+	return shim_driver_loaded() && next_comes_after(map, __atomic_load_n(&driver_map, __ATOMIC_RELAXED));
 }
 
 /* Look-ups come before the start, so they are counted here and copied into the page when there is one. */
@@ -306,7 +323,10 @@ static void say_init_failed(CUresult result)
 
 CUresult CUDAAPI cuInit(unsigned int Flags)
 {
-	CUresult result = FORWARD(cuInit, (Flags));
+	CUresult result;
+
+	__atomic_store_n(&shim_init_asked, true, __ATOMIC_RELEASE);
+	result = FORWARD(cuInit, (Flags));
 
 	if (result == CUDA_SUCCESS)
 		shim_start();

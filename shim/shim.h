@@ -11,6 +11,8 @@
 #include "base/attributes.h"
 #include "lifecycle/lifecycle.h"
 
+struct link_map;
+
 /* ---- the real driver (shim/resolve.c) ---- */
 
 /* The driver's own function for a row. Looks the driver up among the loaded libraries on first use. NULL: no libcuda in
@@ -33,8 +35,17 @@ void *shim_answer(void *address, int candidate, const char *name, bool (*ask_aga
  * once per process and only in a session. True: the loader was asked. Allocates as real_address does. */
 bool shim_say_no_driver(void);
 
+/* The driver's own function for a row, whatever other interposers there are. NULL: as above. */
+void *own_address(int id);
+
+/* Is this the path of a driver library? */
+bool is_libcuda(const char *path);
+
 /* Is a libcuda in this process? Looks for it, and loads the table from it. */
 bool shim_driver_loaded(void);
+
+/* Was the object loaded after the driver? False while there is no driver, and for NULL. */
+bool shim_comes_after_driver(const struct link_map *map);
 
 /* Copy the counts of look-ups into the page. */
 void shim_publish_lookups(struct stats_page *page);
@@ -58,6 +69,9 @@ extern struct lifecycle shim_lifecycle;
 
 /* Is this process one of a session? Outside one it is a plain process, and nothing is said either. */
 bool shim_in_session(void);
+
+/* cuInit has been called by way of this library, if only to fail. Set before the driver is. */
+extern bool shim_init_asked; /* atomic */
 
 /* After a cuInit that succeeded, or a call that proves one did. Idempotent; other threads wait for the outcome. */
 void shim_start(void);

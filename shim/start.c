@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "shim/bound.h"
 #include "shim/shim.h"
 
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
@@ -22,6 +23,7 @@
 #define DRIVER_AT_LEAST 11020 /* stream-ordered memory and all VMM calls; as cuDriverGetVersion counts */
 
 int shim_state = SHIM_NEW;
+bool shim_init_asked;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
@@ -102,6 +104,7 @@ static void at_exit(void)
 	if (!serving() || page->pid != (int32_t)getpid())
 		return;
 	lifecycle_stop(&shim_lifecycle);
+	bound_report(); /* once more: what was opened since the start, or bound with its first call */
 	say_summary();
 	stats_close(page, keep_page);
 }
@@ -208,6 +211,10 @@ static enum shim_state start(void)
 	log_say(LOG_SHIM, LOG_INFO, WHOSE_NONE, "serving allocations from %llu KiB up, driver %d.%d, %d device%s",
 		(unsigned long long)(config.min_size_bytes >> 10), driver.version / 1000, driver.version % 1000 / 10,
 		shim_lifecycle.device_count, shim_lifecycle.device_count == 1 ? "" : "s");
+	if (!__atomic_load_n(&shim_init_asked, __ATOMIC_ACQUIRE))
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_FRAMEWORK,
+			"cuInit was called past Sublet: who has a pointer from before may free memory past it too");
+	bound_report();
 	return SHIM_ACTIVE;
 off:
 	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA %d.%d or later)", error.text,

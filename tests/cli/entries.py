@@ -32,6 +32,34 @@ class Entries(harness.Case):
             self.assertEqual(entry["what"], kind.lower())
             self.assertEqual(entry["group"], why.lower().replace("_", "-"))
 
+    def required_rows_are_those_sublet_calls_itself(self):
+        """Without one of them it stays off: the list of its own calls says the same of each."""
+        with open(os.path.join(harness.SOURCE, "lifecycle/driver.def")) as text:
+            calls = dict(re.findall(r"^DRIVER_CALL\((\w+), \w+, (\w+)\)", text.read(), re.M))
+        needs = {row[1]: row[5] for row in listed()}
+        self.assertGreater(len(calls), 20)
+        self.assertEqual({symbol: needs.get(symbol) for symbol in calls}, calls)
+        others = {row[1]: row[0] for row in listed() if row[5] == "REQUIRED" and row[1] not in calls}
+        self.assertEqual(set(others.values()) - {"WRAP"}, set(), "required, but neither called nor wrapped: %s" % others)
+
+    def versions_are_those_of_the_typedefs(self):
+        """cudaTypedefs.h has one type per base name, stream variant and version of the ABI, which is what
+        cuGetProcAddress is asked for."""
+        header = next((h for h in (os.path.join(d, "cudaTypedefs.h") for d in (os.environ["SUBLET_TEST_HEADERS"],
+                                   "/usr/local/cuda/include", "/usr/include")) if os.path.exists(h)), None)
+        if not header:
+            self.skipTest("no cudaTypedefs.h here")
+        with open(header) as text:
+            types = re.findall(r"\bPFN_(cu[A-Za-z0-9]+)_v(\d+)(?:_ptsz|_ptds)?\)", text.read())
+        self.assertGreater(len(types), 400)
+        wanted, got = {}, {}
+        for base, version in types:
+            wanted.setdefault(base, set()).add(int(version))
+        for _, _, base, since, _, _, _ in listed():
+            got.setdefault(base, set()).add(int(since))
+        self.assertEqual({b: v for b, v in got.items() if b in wanted and wanted[b] != v}, {}, wanted)
+        self.assertEqual(set(wanted) - set(got), set())
+
     def every_row_says_why(self):
         for entry in self.given_json():
             self.assertGreater(len(entry["because"]), 10, entry)

@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "cli"))
 
 import expected  # noqa: E402
 import harness  # noqa: E402
-import pages  # noqa: E402
+import session_pages  # noqa: E402
 
 PROGRAMS = os.environ["SUBLET_TEST_PROGRAMS"]
 CAPACITY = "1GiB"
@@ -46,7 +46,7 @@ class OnOff(harness.Case):
         session = os.path.join(self.folder, name)
         words = [harness.EXE, "run", "--sim=" + CAPACITY, "--session", session, "--"]
         got = self.given_run(program, dict(variables, SUBLET_FOLLOW="1"), words)
-        return got, pages.read(session)
+        return got, session_pages.read(session)
 
     def given_same(self, program, on, off, name):
         lines = on.stderr.splitlines(keepends=True)

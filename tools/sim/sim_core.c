@@ -3,17 +3,27 @@
  * Also cuInit, versions, devices, errors, and the control interface for tests. */
 #include "tools/sim/sim_priv.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/size.h"
+#include "tools/sim/sim_exec.h"
+#include "tools/sim/sim_memory.h"
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_moved = PTHREAD_COND_INITIALIZER;
-struct sim_config sim_config = {.capacity = 80ull << 30, .host_capacity = 1ull << 40, .devices = 1, .driver_version = 13000};
+#define DEFAULTS                                                                                                       \
+	(struct sim_config)                                                                                            \
+	{                                                                                                              \
+		.capacity = 80ull << 30, .host_capacity = 1ull << 40, .devices = 1, .driver_version = 13000            \
+	}
+struct sim_config sim_config = DEFAULTS;
 
 static const char *const names[SIM_CALL_COUNT] = {
 #define WRAP(symbol, base, since, stream, need, group, params, args) #symbol,
@@ -22,6 +32,8 @@ static const char *const names[SIM_CALL_COUNT] = {
 };
 
 static int initialised_by; /* pid, 0: not yet */
+static bool environment_read;
+static int call_log = -1;
 static uint64_t calls[SIM_CALL_COUNT], all_calls;
 static void (*on_call)(const char *);
 
@@ -51,6 +63,8 @@ static int natural_code(enum sim_call call)
 {
 	const char *name = names[call];
 
+	if (strstr(name, "GetProcAddress"))
+		return CUDA_ERROR_NOT_FOUND;
 	return strstr(name, "Alloc") || strstr(name, "Create") || strstr(name, "Reserve") ? CUDA_ERROR_OUT_OF_MEMORY
 											  : CUDA_ERROR_UNKNOWN;
 }
@@ -69,7 +83,8 @@ static CUresult injected(enum sim_call call)
 			continue;
 		rule->seen++;
 		if (rule->seen == rule->nth || (rule->for_good && rule->seen > rule->nth)) {
-			result = rule->code ? (CUresult)rule->code : (CUresult)natural_code(call);
+			if (result == CUDA_SUCCESS)
+				result = rule->code ? (CUresult)rule->code : (CUresult)natural_code(call);
 			fired = true;
 		}
 	}
@@ -77,19 +92,40 @@ static CUresult injected(enum sim_call call)
 	return result;
 }
 
+/* One write per line, so that lines of several threads and processes stay whole. */
+static void log_call(enum sim_call call, CUresult result)
+{
+	char line[160];
+	int length = snprintf(line, sizeof(line), "%d %ld %s%s", (int)getpid(), (long)syscall(SYS_gettid), names[call],
+		result == CUDA_SUCCESS ? "\n" : "");
+
+	if (result != CUDA_SUCCESS)
+		length += snprintf(line + length, sizeof(line) - (size_t)length, " refused %d\n", (int)result);
+	if (write(call_log, line, (size_t)length) < 0)
+		call_log = -1; /* a full disk must not disturb the run */
+}
+
+static void read_environment(void);
+
 CUresult sim_enter(enum sim_call call, bool before_init)
 {
 	void (*hook)(const char *) = __atomic_load_n(&on_call, __ATOMIC_ACQUIRE);
 	int pid = __atomic_load_n(&initialised_by, __ATOMIC_ACQUIRE);
+	CUresult result;
 
+	if (!__atomic_load_n(&environment_read, __ATOMIC_ACQUIRE))
+		read_environment();
 	if (hook)
 		hook(names[call]);
 	__atomic_fetch_add(&calls[call], 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&all_calls, 1, __ATOMIC_RELAXED);
 	/* CUDA does not survive a fork. */
-	if (!before_init && pid != getpid())
-		return CUDA_ERROR_NOT_INITIALIZED;
-	return injected(call);
+	result = !before_init && pid != getpid() ? CUDA_ERROR_NOT_INITIALIZED : injected(call);
+	if (result == CUDA_SUCCESS && sim_config.without_record && (call == SIM_cuCtxRecordEvent || call == SIM_cuCtxWaitEvent))
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (call_log >= 0)
+		log_call(call, result);
+	return result;
 }
 
 /* ---- start ---- */
@@ -126,34 +162,68 @@ static void read_rules(const char *text)
 	}
 }
 
-static void read_environment(void)
+static void read_without(const char *text)
 {
-	const char *text = getenv("SUBLET_SIM_DEVICES");
-	const char *without = getenv("SUBLET_SIM_WITHOUT");
+	const struct {
+		const char *name;
+		bool *lacks;
+	} parts[] = {{"vmm", &sim_config.without_vmm}, {"ctx_record_event", &sim_config.without_record},
+		{"posix_fd", &sim_config.without_fd}, {"host_numa", &sim_config.without_host_numa},
+		{"pools", &sim_config.without_pools}};
 
-	read_size("SUBLET_SIM_CAPACITY", &sim_config.capacity);
-	read_size("SUBLET_SIM_HOST_CAPACITY", &sim_config.host_capacity);
-	if (text && atoi(text) >= 0 && atoi(text) <= SIM_DEVICES_MAX)
-		sim_config.devices = atoi(text);
-	text = getenv("SUBLET_SIM_DRIVER_VERSION");
-	if (text && atoi(text) > 0)
-		sim_config.driver_version = atoi(text);
-	sim_config.without_vmm = without && strstr(without, "vmm");
-	sim_config.without_record = without && strstr(without, "ctx_record_event");
-	sim_config.without_fd = without && strstr(without, "posix_fd");
-	sim_config.without_host_numa = without && strstr(without, "host_numa");
-	sim_config.internal_pointers = getenv("SUBLET_SIM_INTERNAL_POINTERS") != NULL;
-	read_rules(getenv("SUBLET_SIM_FAIL"));
+	while (text && *text) {
+		size_t length = strcspn(text, ","), i;
+
+		for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+			if (strlen(parts[i].name) == length && memcmp(parts[i].name, text, length) == 0)
+				break;
+		}
+		if (i < sizeof(parts) / sizeof(parts[0]))
+			*parts[i].lacks = true;
+		else
+			fprintf(stderr, "simulated driver: SUBLET_SIM_WITHOUT: unknown part '%.*s'; parts are vmm, "
+					"ctx_record_event, posix_fd, host_numa, pools\n", (int)length, text);
+		text += length + (text[length] == ',');
+	}
 }
 
-static void read_environment_once(void)
+static void read_number(const char *name, int least, int most, int *value)
 {
-	static bool done;
+	const char *text = getenv(name);
+	char *end;
+	long number;
+
+	if (!text || !*text)
+		return;
+	number = strtol(text, &end, 10);
+	if (*end || number < least || number > most)
+		fprintf(stderr, "simulated driver: %s='%s' is not a number from %d to %d\n", name, text, least, most);
+	else
+		*value = (int)number;
+}
+
+/* At the first call of all: resolution comes before cuInit and depends on it. */
+static void read_environment(void)
+{
+	const char *text;
 
 	pthread_mutex_lock(&sim_lock);
-	if (!done)
-		read_environment();
-	done = true;
+	if (!environment_read) {
+		read_size("SUBLET_SIM_CAPACITY", &sim_config.capacity);
+		read_size("SUBLET_SIM_HOST_CAPACITY", &sim_config.host_capacity);
+		read_number("SUBLET_SIM_DEVICES", 0, SIM_DEVICES_MAX, &sim_config.devices);
+		read_number("SUBLET_SIM_DRIVER_VERSION", 2000, 99990, &sim_config.driver_version);
+		read_without(getenv("SUBLET_SIM_WITHOUT"));
+		sim_config.internal_pointers = getenv("SUBLET_SIM_INTERNAL_POINTERS") != NULL;
+		read_rules(getenv("SUBLET_SIM_FAIL"));
+		text = getenv("SUBLET_SIM_LOG");
+		if (text && *text) {
+			call_log = open(text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+			if (call_log < 0)
+				fprintf(stderr, "simulated driver: SUBLET_SIM_LOG: cannot open '%s': %s\n", text, strerror(errno));
+		}
+		__atomic_store_n(&environment_read, true, __ATOMIC_RELEASE);
+	}
 	pthread_mutex_unlock(&sim_lock);
 }
 
@@ -164,7 +234,6 @@ CUresult CUDAAPI cuInit(unsigned int flags)
 
 	if (initialised_by && initialised_by != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
-	read_environment_once();
 	result = sim_enter(SIM_cuInit, true);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -178,6 +247,7 @@ CUresult CUDAAPI cuInit(unsigned int flags)
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	pthread_mutex_lock(&sim_lock);
+	sim_clock_open();
 	if (!sim_machine_open())
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	else
@@ -188,149 +258,13 @@ CUresult CUDAAPI cuInit(unsigned int flags)
 
 CUresult CUDAAPI cuDriverGetVersion(int *version)
 {
-	CUresult result;
-
-	/* programs ask before cuInit, too */
-	read_environment_once();
-	result = sim_enter(SIM_cuDriverGetVersion, true);
+	CUresult result = sim_enter(SIM_cuDriverGetVersion, true);
 
 	if (result == CUDA_SUCCESS && !version)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		*version = sim_config.driver_version;
 	return result;
-}
-
-CUresult CUDAAPI cuGetErrorName(CUresult error, const char **text)
-{
-	static const struct {
-		CUresult code;
-		const char *name;
-	} table[] = {
-#define NAME(code) {code, #code}
-		NAME(CUDA_SUCCESS), NAME(CUDA_ERROR_INVALID_VALUE), NAME(CUDA_ERROR_OUT_OF_MEMORY),
-		NAME(CUDA_ERROR_NOT_INITIALIZED), NAME(CUDA_ERROR_DEINITIALIZED), NAME(CUDA_ERROR_NO_DEVICE),
-		NAME(CUDA_ERROR_INVALID_DEVICE), NAME(CUDA_ERROR_INVALID_CONTEXT), NAME(CUDA_ERROR_NOT_FOUND),
-		NAME(CUDA_ERROR_NOT_READY), NAME(CUDA_ERROR_ILLEGAL_ADDRESS), NAME(CUDA_ERROR_NOT_SUPPORTED),
-		NAME(CUDA_ERROR_NOT_PERMITTED), NAME(CUDA_ERROR_INVALID_HANDLE), NAME(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
-		NAME(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED), NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
-		NAME(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED), NAME(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED), NAME(CUDA_ERROR_UNKNOWN),
-#undef NAME
-	};
-	for (size_t i = 0; text && i < sizeof(table) / sizeof(table[0]); i++) {
-		if (table[i].code == error) {
-			*text = table[i].name;
-			return CUDA_SUCCESS;
-		}
-	}
-	if (text)
-		*text = NULL;
-	return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text)
-{
-	return cuGetErrorName(error, text);
-}
-
-/* ---- devices ---- */
-
-static CUresult device_ok(CUdevice device)
-{
-	return device >= 0 && device < sim_config.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult CUDAAPI cuDeviceGetCount(int *count)
-{
-	ENTER(cuDeviceGetCount);
-	*count = sim_config.devices;
-	return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
-{
-	ENTER(cuDeviceGet);
-	*device = ordinal;
-	return device_ok(ordinal);
-}
-
-CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device)
-{
-	ENTER(cuDeviceGetName);
-	if (length > 0)
-		snprintf(name, (size_t)length, "Sublet simulated device");
-	return device_ok(device);
-}
-
-CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
-{
-	ENTER(cuDeviceGetUuid_v2);
-	memset(uuid, 0, sizeof(*uuid));
-	snprintf(uuid->bytes, sizeof(uuid->bytes), "sublet-sim-%d", device);
-	return device_ok(device);
-}
-
-CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
-{
-	ENTER(cuDeviceTotalMem_v2);
-	*bytes = sim_config.capacity;
-	return device_ok(device);
-}
-
-CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
-{
-	ENTER(cuDeviceGetAttribute);
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (device_ok(device) != CUDA_SUCCESS)
-		return CUDA_ERROR_INVALID_DEVICE;
-	switch ((int)attribute) {
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-		*value = 9;
-		break;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED:
-		*value = 0;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-		*value = 132;
-		break;
-	case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-		*value = 32;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-		*value = 1024;
-		break;
-	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-		*value = !sim_config.without_vmm;
-		break;
-	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-		*value = !sim_config.without_vmm && !sim_config.without_fd;
-		break;
-	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: /* advertised and then refused, as without IMEX */
-		*value = 1;
-		break;
-	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-		*value = 0;
-		break;
-	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-		*value = !sim_config.without_vmm && !sim_config.without_host_numa;
-		break;
-	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-		*value = 1;
-		break;
-	default:
-		if (attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
-			return CUDA_ERROR_INVALID_VALUE;
-		*value = 0;
-	}
-	return CUDA_SUCCESS;
 }
 
 /* ---- control ---- */
@@ -347,14 +281,32 @@ SIM_EXPORT uint64_t sublet_sim_calls(const char *symbol)
 	return call < 0 ? 0 : __atomic_load_n(&calls[call], __ATOMIC_RELAXED);
 }
 
+SIM_EXPORT bool sublet_sim_fail_also(const char *symbol, unsigned nth, bool for_good, int code)
+{
+	int call = strcmp(symbol, "*") == 0 ? -1 : call_by_name(symbol, strlen(symbol));
+	bool added;
+
+	pthread_mutex_lock(&sim_lock);
+	added = call >= -1 && nth && rule_count < RULES_MAX;
+	if (added) {
+		rules[rule_count] = (struct rule){call, nth, for_good, code, 0};
+		__atomic_store_n(&rule_count, rule_count + 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&sim_lock);
+	return added;
+}
+
 SIM_EXPORT void sublet_sim_fail(const char *symbol, unsigned nth, bool for_good, int code)
 {
+	/* Rules of the environment are read at the first call: after that one, so that they do not come back. */
+	if (!__atomic_load_n(&environment_read, __ATOMIC_ACQUIRE))
+		read_environment();
 	pthread_mutex_lock(&sim_lock);
 	fired = false;
-	__atomic_store_n(&rule_count, symbol ? 1 : 0, __ATOMIC_RELEASE);
-	if (symbol)
-		rules[0] = (struct rule){strcmp(symbol, "*") == 0 ? -1 : call_by_name(symbol, strlen(symbol)), nth, for_good, code, 0};
+	__atomic_store_n(&rule_count, 0, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&sim_lock);
+	if (symbol)
+		sublet_sim_fail_also(symbol, nth, for_good, code);
 }
 
 SIM_EXPORT bool sublet_sim_fail_fired(void)
@@ -390,11 +342,18 @@ SIM_EXPORT void sublet_sim_reset(void)
 	sim_streams_drop_all();
 	pthread_mutex_lock(&sim_lock);
 	sim_memory_drop(NULL);
+	sim_pools_drop_all();
 	sim_vmm_drop_all();
 	sim_contexts_drop_all();
 	sim_modules_drop_all();
 	sim_machine_close();
 	memset(calls, 0, sizeof(calls));
+	all_calls = 0;
 	initialised_by = 0;
+	sim_config = DEFAULTS;
+	if (call_log >= 0)
+		close(call_log);
+	call_log = -1;
+	__atomic_store_n(&environment_read, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&sim_lock);
 }

@@ -1,225 +1,126 @@
 /* tools/sim/sim_launch.c
- * Modules, kernels and launches. A kernel runs under a guard: touching memory that is not mapped loses the context, as on
- * hardware, and not the process. */
-#include "tools/sim/sim_priv.h"
+ * Launches of kernels. The parameters are copied at the call, as the driver does, into one block of bytes that a stream, a
+ * capture or a graph can keep. A launch that finds its stream idle and its kernel brief allocates nothing. */
+#include "tools/sim/sim_exec.h"
 
-#include <dlfcn.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static __thread sigjmp_buf *guard;
-static struct sigaction previous_segv, previous_bus;
-
-static void on_fault(int number, siginfo_t *info, void *ucontext)
-{
-	struct sigaction *previous = number == SIGBUS ? &previous_bus : &previous_segv;
-
-	if (guard)
-		siglongjmp(*guard, 1);
-	/* Not a kernel's: what would have happened without this handler. */
-	if (previous->sa_flags & SA_SIGINFO) {
-		previous->sa_sigaction(number, info, ucontext);
-	} else if (previous->sa_handler != SIG_IGN && previous->sa_handler != SIG_DFL) {
-		previous->sa_handler(number);
-	} else {
-		signal(number, SIG_DFL);
-		raise(number);
-	}
-}
-
-static void install_guard(void)
-{
-	struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
-
-	sigaction(SIGSEGV, &action, &previous_segv);
-	sigaction(SIGBUS, &action, &previous_bus);
-}
-
-/* ---- built-in kernels ---- */
-
-static void sim_noop(const struct sim_launch *launch, void **params)
-{
-}
-
-static void sim_fill32(const struct sim_launch *launch, void **params)
-{
-	uint32_t *p = *(uint32_t **)params[0], value = *(uint32_t *)params[2];
-	size_t words = *(size_t *)params[1];
-
-	for (size_t i = 0; i < words; i++)
-		p[i] = value;
-}
-
-static void sim_add32(const struct sim_launch *launch, void **params)
-{
-	uint32_t *p = *(uint32_t **)params[0], addend = *(uint32_t *)params[2];
-	size_t words = *(size_t *)params[1];
-
-	for (size_t i = 0; i < words; i++)
-		p[i] += addend;
-}
-
-static void sim_busy(const struct sim_launch *launch, void **params)
-{
-	usleep(*(uint32_t *)params[0] * 1000);
-}
-
-static void sim_busy_write(const struct sim_launch *launch, void **params)
-{
-	usleep(*(uint32_t *)params[3] * 1000);
-	sim_fill32(launch, params);
-}
-
-static void sim_spin(const struct sim_launch *launch, void **params)
-{
-	uint32_t *flag = *(uint32_t **)params[0];
-
-	while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE))
-		usleep(100);
-}
-
-static const struct sim_kernel_info builtin[] = {
-	{"sim_noop", sim_noop, 0, {0}, true},
-	{"sim_fill32", sim_fill32, 3, {8, 8, 4}, false},
-	{"sim_add32", sim_add32, 3, {8, 8, 4}, false},
-	{"sim_busy", sim_busy, 1, {4}, false},
-	{"sim_busy_write", sim_busy_write, 4, {8, 8, 4, 4}, false},
-	{"sim_spin", sim_spin, 1, {8}, false},
-};
-
-/* ---- modules: a handle is a dlopen handle, or this for the built-in ones ---- */
-
-static char builtin_module;
-
-static CUresult load(CUmodule *module, const char *path)
-{
-	void *handle = strcmp(path, "builtin") == 0 ? &builtin_module : dlopen(strcmp(path, "self") == 0 ? NULL : path, RTLD_NOW);
-
-	pthread_mutex_lock(&sim_lock);
-	if (!previous_segv.sa_flags && !previous_segv.sa_handler && !previous_bus.sa_handler)
-		install_guard();
-	pthread_mutex_unlock(&sim_lock);
-	*module = (CUmodule)handle;
-	return handle ? CUDA_SUCCESS : CUDA_ERROR_FILE_NOT_FOUND;
-}
-
-static CUresult load_data(CUmodule *module, const void *image)
-{
-	static const char mark[] = "sublet-sim:";
-
-	if (!image || strncmp(image, mark, sizeof(mark) - 1) != 0)
-		return CUDA_ERROR_INVALID_IMAGE;
-	return load(module, (const char *)image + sizeof(mark) - 1);
-}
-
-CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
-{
-	ENTER_CONTEXT(cuModuleLoad, ctx);
-	return load(module, path);
-}
-
-CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
-{
-	ENTER_CONTEXT(cuModuleLoadData, ctx);
-	return load_data(module, image);
-}
-
-CUresult CUDAAPI cuModuleUnload(CUmodule module)
-{
-	ENTER(cuModuleUnload);
-	return CUDA_SUCCESS; /* the object stays loaded: a launch may still be queued */
-}
-
-CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
-	char symbol[256];
-
-	ENTER_CONTEXT(cuModuleGetFunction, ctx);
-	*function = NULL;
-	if ((void *)module == &builtin_module) {
-		for (size_t i = 0; i < sizeof(builtin) / sizeof(builtin[0]); i++) {
-			if (strcmp(builtin[i].name, name) == 0)
-				*function = (CUfunction)(uintptr_t)&builtin[i];
-		}
-	} else if (strlen(name) + 10 < sizeof(symbol)) {
-		strcpy(symbol, name);
-		strcat(symbol, "_sim_info");
-		*function = (CUfunction)dlsym((void *)module, symbol);
-	}
-	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
-CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
-{
-	const struct sim_kernel_info *info = (const struct sim_kernel_info *)function;
-	size_t at = 0;
-
-	ENTER(cuFuncGetParamInfo);
-	if (!info || index >= info->param_count)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < index; i++)
-		at += (info->param_bytes[i] + 7) & ~(size_t)7;
-	*offset = at;
-	*size = info->param_bytes[index];
-	return CUDA_SUCCESS;
-}
-
-/* ---- launches ---- */
-
-struct pending_launch {
-	const struct sim_kernel_info *info;
+struct launch_args {
+	struct sim_function *function;
 	struct sim_context *context;
 	struct sim_launch launch;
-	uint64_t values[SIM_PARAMS_MAX]; /* parameters of up to 8 bytes, copied at the launch */
+	bool cooperative;
+	_Alignas(16) unsigned char params[];
 };
+_Static_assert(sizeof(struct launch_args) + SIM_PARAM_BYTES_MAX <= SIM_LAUNCH_BYTES_MAX, "a launch fits its buffer");
 
 static void run_launch(void *arg)
 {
-	struct pending_launch *pending = arg;
+	struct launch_args *args = arg;
+	const struct sim_kernel_info *info = args->function->info;
 	void *params[SIM_PARAMS_MAX];
-	sigjmp_buf here;
 
-	for (unsigned i = 0; i < pending->info->param_count; i++)
-		params[i] = &pending->values[i];
-	guard = &here;
-	if (sigsetjmp(here, 1) == 0)
-		pending->info->run(&pending->launch, params);
-	else
-		__atomic_store_n(&pending->context->sticky, CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELEASE);
-	guard = NULL;
+	for (unsigned i = 0; i < info->param_count; i++) {
+		params[i] = args->params + args->function->offset[i];
+		/* Page rights are of the process, not of a device: with several, a parameter counts as a touch. */
+		if (sim_config.devices > 1 && info->param_bytes[i] == sizeof(uint64_t) &&
+			!sim_may_touch(args->context, *(uint64_t *)params[i]))
+			raise(SIGSEGV); /* ends in the guard */
+	}
+	info->run(&args->launch, params);
+}
+
+static const struct sim_work_kind launch_kind = {
+	.type = CU_GRAPH_NODE_TYPE_KERNEL, .run = run_launch, .cost = sim_clock_kernel_cost};
+
+/* The packed buffer of @extra; false: malformed. */
+static bool unpack(void **extra, const void **ret_packed, size_t *ret_bytes)
+{
+	*ret_packed = NULL;
+	*ret_bytes = 0;
+	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			*ret_packed = extra[1];
+		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			*ret_bytes = *(size_t *)extra[1];
+		else
+			return false;
+	}
+	return true;
+}
+
+static bool shape_ok(const struct sim_function *function, const struct sim_launch *shape)
+{
+	const unsigned *g = shape->grid, *b = shape->block;
+
+	return g[0] && g[1] && g[2] && b[0] && b[1] && b[2] && g[0] <= 0x7fffffff && g[1] <= 65535 && g[2] <= 65535 &&
+	       b[0] <= 1024 && b[1] <= 1024 && b[2] <= 64 && (uint64_t)b[0] * b[1] * b[2] <= 1024 &&
+	       shape->shared_bytes <= (unsigned)function->dynamic_shared_bytes;
+}
+
+CUresult sim_launch_work(struct sim_context *ctx, const void *handle, const struct sim_launch *shape, void **params,
+	void **extra, void *buffer, struct sim_work *work)
+{
+	struct sim_function *function = sim_function_of(handle);
+	struct launch_args *args = buffer;
+	const struct sim_kernel_info *info;
+	const void *packed = NULL;
+	size_t packed_bytes = 0;
+	CUcontext home;
+
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	home = sim_function_context(function);
+	if (home && home != (CUcontext)ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!shape_ok(function, shape) || (params && extra) || (extra && !unpack(extra, &packed, &packed_bytes)))
+		return CUDA_ERROR_INVALID_VALUE;
+	info = function->info;
+	if (info->param_count && !params && (!packed || packed_bytes < function->param_bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	args->function = function;
+	args->context = ctx;
+	args->launch = *shape;
+	args->cooperative = false;
+	for (unsigned i = 0; i < info->param_count; i++)
+		memcpy(args->params + function->offset[i],
+			packed ? (const unsigned char *)packed + function->offset[i] : params[i], info->param_bytes[i]);
+	*work = (struct sim_work){&launch_kind, args, sizeof(*args) + function->param_bytes, info->brief};
+	return CUDA_SUCCESS;
+}
+
+void sim_launch_describe(const struct sim_work *work, CUDA_KERNEL_NODE_PARAMS_v2 *ret, void **ret_params)
+{
+	struct launch_args *args = work->arg;
+	struct sim_function *function = args->function;
+
+	memset(ret, 0, sizeof(*ret));
+	/* A CUkernel is answered as the CUfunction it stands for, when it was given as one. */
+	ret->func = (CUfunction)function;
+	ret->gridDimX = args->launch.grid[0];
+	ret->gridDimY = args->launch.grid[1];
+	ret->gridDimZ = args->launch.grid[2];
+	ret->blockDimX = args->launch.block[0];
+	ret->blockDimY = args->launch.block[1];
+	ret->blockDimZ = args->launch.block[2];
+	ret->sharedMemBytes = args->launch.shared_bytes;
+	for (unsigned i = 0; i < function->info->param_count; i++)
+		ret_params[i] = args->params + function->offset[i];
+	ret->kernelParams = ret_params;
+	ret->kern = function->library ? (CUkernel)function : NULL;
+	ret->ctx = (CUcontext)args->context;
 }
 
 static CUresult launch(struct sim_context *ctx, CUfunction function, const struct sim_launch *shape, CUstream stream,
 	bool per_thread, void **params, void **extra)
 {
-	const struct sim_kernel_info *info = (const struct sim_kernel_info *)function;
-	struct pending_launch *pending;
-	const char *packed = NULL;
-	size_t at = 0;
+	_Alignas(16) unsigned char buffer[SIM_LAUNCH_BYTES_MAX];
+	struct sim_work work;
+	CUresult result = sim_launch_work(ctx, function, shape, params, extra, buffer, &work);
 
-	if (!info || !shape->grid[0] || !shape->block[0])
-		return info ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			packed = extra[1];
-	}
-	if (info->param_count && !params && !packed)
-		return CUDA_ERROR_INVALID_VALUE;
-	pending = calloc(1, sizeof(*pending));
-	if (!pending)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	pending->info = info;
-	pending->context = ctx;
-	pending->launch = *shape;
-	for (unsigned i = 0; i < info->param_count; i++) {
-		memcpy(&pending->values[i], packed ? packed + at : params[i], info->param_bytes[i]);
-		at += (info->param_bytes[i] + 7) & ~(size_t)7;
-	}
-	return sim_submit_typed(ctx, stream, per_thread, run_launch, pending, info->brief, CU_GRAPH_NODE_TYPE_KERNEL,
-		sizeof(*pending));
+	return result == CUDA_SUCCESS ? sim_submit_work(ctx, stream, per_thread, &work) : result;
 }
 
 #define LAUNCH(symbol, twin)                                                                                           \
@@ -233,114 +134,255 @@ static CUresult launch(struct sim_context *ctx, CUfunction function, const struc
 LAUNCH(cuLaunchKernel, false)
 LAUNCH(cuLaunchKernel_ptsz, true)
 
-#define LAUNCH_EX(symbol, twin)                                                                                        \
-	CUresult CUDAAPI symbol(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)                    \
+/* ---- cooperative ---- */
+
+/* All blocks of a cooperative grid run at the same time. */
+static CUresult fits(const void *handle, const struct sim_launch *shape)
+{
+	const struct sim_function *function = sim_function_of(handle);
+	uint64_t threads = (uint64_t)shape->block[0] * shape->block[1] * shape->block[2];
+	uint64_t blocks = (uint64_t)shape->grid[0] * shape->grid[1] * shape->grid[2];
+
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!threads || threads > 1024)
+		return CUDA_ERROR_INVALID_VALUE;
+	return blocks > 132ull * (unsigned)sim_blocks_per_processor(function, (int)threads, shape->shared_bytes)
+		       ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+		       : CUDA_SUCCESS;
+}
+
+static CUresult launch_cooperative(struct sim_context *ctx, CUfunction function, const struct sim_launch *shape,
+	CUstream stream, bool per_thread, void **params)
+{
+	CUresult result = fits(function, shape);
+
+	return result == CUDA_SUCCESS ? launch(ctx, function, shape, stream, per_thread, params, NULL) : result;
+}
+
+#define LAUNCH_COOPERATIVE(symbol, twin)                                                                               \
+	CUresult CUDAAPI symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,         \
+		unsigned bz, unsigned shared, CUstream stream, void **params)                                          \
 	{                                                                                                              \
+		struct sim_launch shape = {{gx, gy, gz}, {bx, by, bz}, shared};                                        \
 		ENTER_CONTEXT(symbol, ctx);                                                                            \
-		struct sim_launch shape = {{c->gridDimX, c->gridDimY, c->gridDimZ},                                    \
-			{c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes};                                \
-		return launch(ctx, f, &shape, c->hStream, twin, params, extra);                                        \
+		return launch_cooperative(ctx, f, &shape, stream, twin, params);                                       \
 	}
-LAUNCH_EX(cuLaunchKernelEx, false)
-LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
-/* ---- copies and sets ---- */
+/* One launch per device, on a stream of that device that is not a default stream. */
+CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags)
+{
+	ENTER_CONTEXT(cuLaunchCooperativeKernelMultiDevice, ctx);
+	if (!list || !count || count > (unsigned)sim_config.devices || flags > 3)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < count; i++) {
+		const CUDA_LAUNCH_PARAMS *p = &list[i];
+		struct sim_launch shape = {{p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ},
+			p->sharedMemBytes};
+		struct sim_stream *stream = NULL;
+		CUresult result;
 
-struct transfer {
-	uint64_t to, from, bytes;
-	uint32_t value;
-	unsigned width; /* of a set; 0: a copy */
+		pthread_mutex_lock(&sim_lock);
+		if (p->hStream && p->hStream != CU_STREAM_LEGACY && p->hStream != CU_STREAM_PER_THREAD)
+			stream = sim_stream_of(ctx, p->hStream, false);
+		pthread_mutex_unlock(&sim_lock);
+		if (!stream)
+			return CUDA_ERROR_INVALID_HANDLE;
+		result = launch_cooperative(stream->context, p->function, &shape, p->hStream, false, p->kernelParams);
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* ---- with attributes ---- */
+
+static CUresult record_after(struct sim_context *ctx, CUevent handle, CUstream stream_handle, bool per_thread)
+{
+	struct sim_stream *stream;
+	struct sim_event *event;
+	CUresult result = CUDA_ERROR_INVALID_HANDLE;
+
+	pthread_mutex_lock(&sim_lock);
+	event = sim_event_of(handle);
+	stream = sim_stream_of(ctx, stream_handle, per_thread);
+	if (event && stream)
+		result = stream->capture ? CUDA_ERROR_NOT_SUPPORTED : sim_event_record_on(event, stream);
+	pthread_mutex_unlock(&sim_lock);
+	return result;
+}
+
+static CUresult launch_ex(struct sim_context *ctx, const CUlaunchConfig *c, CUfunction function, void **params, void **extra,
+	bool per_thread)
+{
+	struct sim_launch shape;
+	CUevent event = NULL;
+	CUresult result;
+
+	if (!c || (c->numAttrs && !c->attrs))
+		return CUDA_ERROR_INVALID_VALUE;
+	shape = (struct sim_launch){{c->gridDimX, c->gridDimY, c->gridDimZ}, {c->blockDimX, c->blockDimY, c->blockDimZ},
+		c->sharedMemBytes};
+	for (unsigned i = 0; i < c->numAttrs; i++) {
+		const CUlaunchAttributeValue *value = &c->attrs[i].value;
+
+		if ((unsigned)c->attrs[i].id >= CU_LAUNCH_ATTRIBUTE_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && value->cooperative) {
+			result = fits(function, &shape);
+			if (result != CUDA_SUCCESS)
+				return result;
+		} else if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+			/* A cluster divides the grid in every direction. */
+			if (!value->clusterDim.x || !value->clusterDim.y || !value->clusterDim.z ||
+				c->gridDimX % value->clusterDim.x || c->gridDimY % value->clusterDim.y ||
+				c->gridDimZ % value->clusterDim.z)
+				return CUDA_ERROR_INVALID_VALUE;
+			if (value->clusterDim.x * value->clusterDim.y * value->clusterDim.z > 16)
+				return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+		} else if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
+			event = value->programmaticEvent.event;
+		} else if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+			event = value->launchCompletionEvent.event;
+		}
+	}
+	result = launch(ctx, function, &shape, c->hStream, per_thread, params, extra);
+	/* Both events may come later than promised: at the end of the kernel. */
+	return result == CUDA_SUCCESS && event ? record_after(ctx, event, c->hStream, per_thread) : result;
+}
+
+CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+	ENTER_CONTEXT(cuLaunchKernelEx, ctx);
+	return launch_ex(ctx, config, function, params, extra, false);
+}
+
+CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+	ENTER_CONTEXT(cuLaunchKernelEx_ptsz, ctx);
+	return launch_ex(ctx, config, function, params, extra, true);
+}
+
+/* ---- before cuLaunchKernel: shape and parameters are state of the function ---- */
+
+struct sim_old_launch {
+	struct sim_launch shape;
+	size_t bytes;
+	unsigned char params[SIM_PARAM_BYTES_MAX];
 };
 
-static void run_transfer(void *arg)
+static struct sim_old_launch *old_of(CUfunction handle)
 {
-	struct transfer *t = arg;
+	struct sim_function *function = sim_function_of(handle);
 
-	if (t->width == 0)
-		memmove((void *)t->to, (const void *)t->from, t->bytes);
-	else if (t->width == 1)
-		memset((void *)t->to, (int)t->value, t->bytes);
-	else if (t->width == 2)
-		for (uint64_t i = 0; i < t->bytes / 2; i++)
-			((uint16_t *)t->to)[i] = (uint16_t)t->value;
-	else
-		for (uint64_t i = 0; i < t->bytes / 4; i++)
-			((uint32_t *)t->to)[i] = t->value;
+	if (function && !function->old)
+		function->old = calloc(1, sizeof(*function->old));
+	return function ? function->old : NULL;
 }
 
-static CUresult transfer(struct sim_context *ctx, struct transfer what, CUstream stream, bool per_thread, bool wait)
+static CUresult put(CUfunction handle, int offset, const void *bytes, size_t count)
 {
-	struct transfer *arg;
-	CUresult result = CUDA_SUCCESS;
+	struct sim_old_launch *old = old_of(handle);
 
-	if (what.bytes == 0)
-		return CUDA_SUCCESS;
-	/* Checked, not tried: on hardware the call is refused and the context stays usable. */
-	if (!sim_range_ok(what.to, what.bytes) || (!what.width && !sim_range_ok(what.from, what.bytes)))
+	if (!old)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (offset < 0 || (size_t)offset + count > sizeof(old->params))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (wait)
-		result = sim_capture_check(false);
-	arg = result == CUDA_SUCCESS ? malloc(sizeof(*arg)) : NULL;
-	if (!arg)
-		return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
-	*arg = what;
-	result = sim_submit_typed(ctx, stream, per_thread, run_transfer, arg, true,
-		what.width ? CU_GRAPH_NODE_TYPE_MEMSET : CU_GRAPH_NODE_TYPE_MEMCPY, sizeof(*arg));
-	return result == CUDA_SUCCESS && wait ? sim_wait_stream(ctx, stream, per_thread) : result;
+	memcpy(old->params + offset, bytes, count);
+	return CUDA_SUCCESS;
 }
 
-#define U64(x) ((uint64_t)(uintptr_t)(x))
-#define COPY(symbol, to_type, from_type)                                                                               \
-	CUresult CUDAAPI symbol(to_type to, from_type from, size_t n)                                                  \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol, ctx);                                                                            \
-		return transfer(ctx, (struct transfer){U64(to), U64(from), n, 0, 0}, NULL, false, true);               \
-	}                                                                                                              \
-	CUresult CUDAAPI symbol##_ptds(to_type to, from_type from, size_t n)                                           \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol##_ptds, ctx);                                                                     \
-		return transfer(ctx, (struct transfer){U64(to), U64(from), n, 0, 0}, NULL, true, true);                \
-	}
-#define COPY_ASYNC(symbol, to_type, from_type)                                                                         \
-	CUresult CUDAAPI symbol(to_type to, from_type from, size_t n, CUstream s)                                      \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol, ctx);                                                                            \
-		return transfer(ctx, (struct transfer){U64(to), U64(from), n, 0, 0}, s, false, false);                 \
-	}                                                                                                              \
-	CUresult CUDAAPI symbol##_ptsz(to_type to, from_type from, size_t n, CUstream s)                               \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol##_ptsz, ctx);                                                                     \
-		return transfer(ctx, (struct transfer){U64(to), U64(from), n, 0, 0}, s, true, false);                  \
-	}
-COPY(cuMemcpy, CUdeviceptr, CUdeviceptr)
-COPY(cuMemcpyHtoD_v2, CUdeviceptr, const void *)
-COPY(cuMemcpyDtoH_v2, void *, CUdeviceptr)
-COPY(cuMemcpyDtoD_v2, CUdeviceptr, CUdeviceptr)
-COPY_ASYNC(cuMemcpyAsync, CUdeviceptr, CUdeviceptr)
-COPY_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
-COPY_ASYNC(cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr)
-
-#define SET(symbol, async_symbol, type, width)                                                                         \
-	CUresult CUDAAPI symbol(CUdeviceptr to, type value, size_t n)                                                  \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol, ctx);                                                                            \
-		return transfer(ctx, (struct transfer){to, 0, n * width, value, width}, NULL, false, true);            \
-	}                                                                                                              \
-	CUresult CUDAAPI async_symbol(CUdeviceptr to, type value, size_t n, CUstream s)                                \
-	{                                                                                                              \
-		ENTER_CONTEXT(async_symbol, ctx);                                                                      \
-		return transfer(ctx, (struct transfer){to, 0, n * width, value, width}, s, false, false);              \
-	}                                                                                                              \
-	CUresult CUDAAPI async_symbol##_ptsz(CUdeviceptr to, type value, size_t n, CUstream s)                         \
-	{                                                                                                              \
-		ENTER_CONTEXT(async_symbol##_ptsz, ctx);                                                               \
-		return transfer(ctx, (struct transfer){to, 0, n * width, value, width}, s, true, false);               \
-	}
-SET(cuMemsetD8_v2, cuMemsetD8Async, unsigned char, 1)
-SET(cuMemsetD16_v2, cuMemsetD16Async, unsigned short, 2)
-SET(cuMemsetD32_v2, cuMemsetD32Async, unsigned int, 4)
-
-void sim_modules_drop_all(void)
+CUresult CUDAAPI cuFuncSetBlockShape(CUfunction function, int x, int y, int z)
 {
+	struct sim_old_launch *old = old_of(function);
+
+	ENTER_CONTEXT(cuFuncSetBlockShape, ctx);
+	if (!old || x <= 0 || y <= 0 || z <= 0)
+		return old ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+	old->shape.block[0] = (unsigned)x;
+	old->shape.block[1] = (unsigned)y;
+	old->shape.block[2] = (unsigned)z;
+	return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuFuncSetSharedSize(CUfunction function, unsigned int bytes)
+{
+	struct sim_old_launch *old = old_of(function);
+
+	ENTER_CONTEXT(cuFuncSetSharedSize, ctx);
+	if (!old)
+		return CUDA_ERROR_INVALID_HANDLE;
+	old->shape.shared_bytes = bytes;
+	return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuParamSetSize(CUfunction function, unsigned int bytes)
+{
+	struct sim_old_launch *old = old_of(function);
+
+	ENTER_CONTEXT(cuParamSetSize, ctx);
+	if (!old || bytes > sizeof(old->params))
+		return old ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+	old->bytes = bytes;
+	return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuParamSeti(CUfunction function, int offset, unsigned int value)
+{
+	ENTER_CONTEXT(cuParamSeti, ctx);
+	return put(function, offset, &value, sizeof(value));
+}
+
+CUresult CUDAAPI cuParamSetf(CUfunction function, int offset, float value)
+{
+	ENTER_CONTEXT(cuParamSetf, ctx);
+	return put(function, offset, &value, sizeof(value));
+}
+
+CUresult CUDAAPI cuParamSetv(CUfunction function, int offset, void *bytes, unsigned int count)
+{
+	ENTER_CONTEXT(cuParamSetv, ctx);
+	return put(function, offset, bytes, count);
+}
+
+static CUresult launch_old(struct sim_context *ctx, CUfunction function, int width, int height, CUstream stream)
+{
+	struct sim_old_launch *old = old_of(function);
+	struct sim_launch shape;
+	void *extra[5];
+
+	if (!old)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (width <= 0 || height <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	shape = old->shape;
+	shape.grid[0] = (unsigned)width;
+	shape.grid[1] = (unsigned)height;
+	shape.grid[2] = 1;
+	extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+	extra[1] = old->params;
+	extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+	extra[3] = &old->bytes;
+	extra[4] = CU_LAUNCH_PARAM_END;
+	return launch(ctx, function, &shape, stream, false, NULL, extra);
+}
+
+CUresult CUDAAPI cuLaunch(CUfunction function)
+{
+	ENTER_CONTEXT(cuLaunch, ctx);
+	return launch_old(ctx, function, 1, 1, NULL);
+}
+
+CUresult CUDAAPI cuLaunchGrid(CUfunction function, int width, int height)
+{
+	ENTER_CONTEXT(cuLaunchGrid, ctx);
+	return launch_old(ctx, function, width, height, NULL);
+}
+
+CUresult CUDAAPI cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
+{
+	ENTER_CONTEXT(cuLaunchGridAsync, ctx);
+	return launch_old(ctx, function, width, height, stream);
 }

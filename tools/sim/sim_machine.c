@@ -16,20 +16,16 @@
 
 #include "base/process.h"
 
-#define MACHINE_MAGIC 0x53494d31u
+#define MACHINE_MAGIC 0x53494d32u /* of this layout; rises with it */
 #define PIECES 65536
-#define HOLDERS 6
-#define PROCESSES 128
+#define PROCESSES 256
 
-struct holder {
-	int32_t process; /* index plus one, 0: empty */
-	uint32_t count;
-};
 struct piece {
 	uint64_t id, bytes;
 	int32_t location;
-	uint32_t exported;
-	struct holder holders[HOLDERS];
+	uint32_t exported; /* a descriptor of it went out of the driver's hands */
+	uint32_t holders;  /* processes with references */
+	uint32_t seen;     /* the scan that found it open in some process */
 };
 struct process {
 	int32_t pid;
@@ -42,8 +38,11 @@ struct machine {
 	uint64_t used[SIM_DEVICES_MAX + 1]; /* [0] is host */
 	uint32_t hint;   /* pieces from here on were never used */
 	uint32_t cursor; /* where the search for a free piece goes on */
+	uint32_t scans;
 	struct process processes[PROCESSES];
 	struct piece pieces[PIECES];
+	/* References of each process to each piece. The pages of processes that never were take no memory. */
+	uint32_t references[PROCESSES][PIECES];
 };
 
 static struct machine *machine;
@@ -59,10 +58,15 @@ static uint64_t start_of(int pid)
 	return zombie ? 0 : ticks;
 }
 
+static void mend(void);
+
 static void lock_machine(void)
 {
-	if (pthread_mutex_lock(&machine->lock) == EOWNERDEAD)
+	/* The owner died in the middle of a change. */
+	if (pthread_mutex_lock(&machine->lock) == EOWNERDEAD) {
+		mend();
 		pthread_mutex_consistent(&machine->lock);
+	}
 }
 
 static void unlock_machine(void)
@@ -98,6 +102,134 @@ static struct machine *map_table(int fd)
 	return table == MAP_FAILED ? NULL : table;
 }
 
+static uint64_t *used_at(int location)
+{
+	return &machine->used[location + 1];
+}
+
+/* Marks the exported pieces of which a descriptor is open in any process: their bytes are there, whoever made them. One
+ * pass over all processes for all pieces. */
+static void scan(void)
+{
+	char name[64], link[512], target[160], prefix[96];
+	DIR *processes = opendir("/proc");
+	struct dirent *entry;
+	size_t prefix_length;
+
+	machine->scans++;
+	snprintf(prefix, sizeof(prefix), "/memfd:sublet-sim-%s-", token);
+	prefix_length = strlen(prefix);
+	while (processes && (entry = readdir(processes))) {
+		struct dirent *fd;
+		DIR *fds;
+
+		if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
+			continue;
+		snprintf(name, sizeof(name), "/proc/%.20s/fd", entry->d_name);
+		fds = opendir(name);
+		while (fds && (fd = readdir(fds))) {
+			struct piece *piece;
+			uint64_t id;
+			ssize_t n;
+
+			snprintf(link, sizeof(link), "%s/%.20s", name, fd->d_name);
+			n = readlink(link, target, sizeof(target) - 1);
+			if (n <= 0)
+				continue;
+			target[n] = '\0';
+			if (strncmp(target, prefix, prefix_length) != 0)
+				continue;
+			id = strtoull(target + prefix_length, NULL, 10);
+			piece = &machine->pieces[id & (PIECES - 1)];
+			if (piece->id == id)
+				piece->seen = machine->scans;
+		}
+		if (fds)
+			closedir(fds);
+	}
+	if (processes)
+		closedir(processes);
+}
+
+static void clear_piece(struct piece *piece)
+{
+	*used_at(piece->location) -= piece->bytes;
+	*piece = (struct piece){0};
+}
+
+/* One process less holds @piece. An exported one may live on in a descriptor: sweep() sees to it. */
+static void let_go(struct piece *piece)
+{
+	if (--piece->holders == 0 && !piece->exported)
+		clear_piece(piece);
+}
+
+static void drop_process(int index)
+{
+	uint32_t *references = machine->references[index - 1];
+
+	for (unsigned i = 0; i < machine->hint; i++) {
+		if (references[i]) {
+			references[i] = 0;
+			let_go(&machine->pieces[i]);
+		}
+	}
+	machine->processes[index - 1] = (struct process){0};
+}
+
+static void drop_dead(void)
+{
+	for (int i = 0; i < PROCESSES; i++) {
+		struct process *process = &machine->processes[i];
+
+		if (process->pid && i + 1 != own_process && start_of(process->pid) != process->start)
+			drop_process(i + 1);
+	}
+}
+
+/* Dead processes, then memory that only a descriptor held. */
+static void sweep(void)
+{
+	bool scanned = false;
+
+	drop_dead();
+	for (unsigned i = 0; i < machine->hint; i++) {
+		struct piece *piece = &machine->pieces[i];
+
+		if (!piece->id || piece->holders)
+			continue;
+		if (!scanned)
+			scan();
+		scanned = true;
+		if (piece->seen != machine->scans)
+			clear_piece(piece);
+	}
+}
+
+/* Everything that follows from the references is counted anew: a process that died inside a change left it half done. */
+static void mend(void)
+{
+	memset(machine->used, 0, sizeof(machine->used));
+	for (unsigned i = 0; i < PIECES; i++) {
+		struct piece *piece = &machine->pieces[i];
+
+		if (piece->id && i >= machine->hint)
+			machine->hint = i + 1;
+		piece->holders = 0;
+		for (int p = 0; p < PROCESSES && machine->processes[p].pid; p++) {
+			if (!piece->id)
+				machine->references[p][i] = 0;
+			piece->holders += machine->references[p][i] != 0;
+		}
+		if (!piece->id)
+			continue;
+		if (piece->location < SIM_HOST || piece->location >= SIM_DEVICES_MAX || (!piece->holders && !piece->exported))
+			*piece = (struct piece){0};
+		else
+			*used_at(piece->location) += piece->bytes;
+	}
+}
+
 bool sim_machine_open(void)
 {
 	const char *folder = getenv("SUBLET_SIM_MACHINE");
@@ -119,8 +251,13 @@ bool sim_machine_open(void)
 			return false;
 		}
 		machine = map_table(fd);
-		if (machine && machine->magic != MACHINE_MAGIC)
+		if (machine && machine->magic && machine->magic != MACHINE_MAGIC) {
+			fprintf(stderr, "simulated driver: %s is from another version: end its processes and remove it\n", path);
+			munmap(machine, sizeof(*machine));
+			machine = NULL;
+		} else if (machine && !machine->magic) {
 			set_up(true);
+		}
 		snprintf(token, sizeof(token), "%llx", (unsigned long long)status.st_ino);
 		close(fd); /* gives the lock up */
 	} else {
@@ -132,10 +269,11 @@ bool sim_machine_open(void)
 	if (!machine)
 		return false;
 	lock_machine();
+	drop_dead();
 	for (int i = 0; i < PROCESSES && !own_process; i++) {
 		struct process *process = &machine->processes[i];
 
-		if (!process->pid || (process->pid == getpid() && process->start == start_of(getpid()))) {
+		if (!process->pid) {
 			*process = (struct process){(int32_t)getpid(), start_of(getpid())};
 			own_process = i + 1;
 		}
@@ -144,89 +282,23 @@ bool sim_machine_open(void)
 	return own_process != 0;
 }
 
-static uint64_t *used_at(int location)
-{
-	return &machine->used[location + 1];
-}
-
-/* Is a descriptor of this memory open in any process? Then the bytes are there, whoever made them. */
-static bool open_somewhere(uint64_t id)
-{
-	char name[160], wanted[96], link[512], target[160];
-	DIR *processes = opendir("/proc");
-	struct dirent *entry;
-	bool found = false;
-
-	snprintf(wanted, sizeof(wanted), "/memfd:sublet-sim-%s-%llu ", token, (unsigned long long)id);
-	while (processes && !found && (entry = readdir(processes))) {
-		struct dirent *fd;
-		DIR *fds;
-
-		if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
-			continue;
-		snprintf(name, sizeof(name), "/proc/%.20s/fd", entry->d_name);
-		fds = opendir(name);
-		while (fds && !found && (fd = readdir(fds))) {
-			ssize_t n;
-
-			snprintf(link, sizeof(link), "%s/%.20s", name, fd->d_name);
-			n = readlink(link, target, sizeof(target) - 1);
-			if (n <= 0)
-				continue;
-			target[n] = '\0';
-			found = strncmp(target, wanted, strlen(wanted)) == 0;
-		}
-		if (fds)
-			closedir(fds);
-	}
-	if (processes)
-		closedir(processes);
-	return found;
-}
-
-static void drop_piece_if_unheld(struct piece *piece)
-{
-	for (int h = 0; h < HOLDERS; h++) {
-		if (piece->holders[h].process)
-			return;
-	}
-	if (piece->exported && open_somewhere(piece->id))
-		return;
-	*used_at(piece->location) -= piece->bytes;
-	memset(piece, 0, sizeof(*piece));
-}
-
-static void drop_process(int index)
-{
-	for (unsigned i = 0; i < machine->hint; i++) {
-		struct piece *piece = &machine->pieces[i];
-
-		for (int h = 0; h < HOLDERS && piece->id; h++) {
-			if (piece->holders[h].process == index)
-				piece->holders[h] = (struct holder){0};
-		}
-	}
-	machine->processes[index - 1] = (struct process){0};
-}
-
-/* Dead processes, then memory that only a descriptor held. */
-static void sweep(void)
-{
-	for (int i = 0; i < PROCESSES; i++) {
-		struct process *process = &machine->processes[i];
-
-		if (process->pid && i + 1 != own_process && start_of(process->pid) != process->start)
-			drop_process(i + 1);
-	}
-	for (unsigned i = 0; i < machine->hint; i++) {
-		if (machine->pieces[i].id)
-			drop_piece_if_unheld(&machine->pieces[i]);
-	}
-}
-
 static uint64_t limit_of(int location)
 {
 	return location == SIM_HOST ? sim_config.host_capacity : sim_config.capacity;
+}
+
+static struct piece *free_piece(void)
+{
+	for (unsigned n = 0; n < PIECES; n++) {
+		unsigned i = machine->cursor++ % PIECES;
+
+		if (!machine->pieces[i].id) {
+			if (i >= machine->hint)
+				machine->hint = i + 1;
+			return &machine->pieces[i];
+		}
+	}
+	return NULL;
 }
 
 uint64_t sim_machine_take(int location, uint64_t bytes)
@@ -238,20 +310,19 @@ uint64_t sim_machine_take(int location, uint64_t bytes)
 	if (*used_at(location) + bytes > limit_of(location))
 		sweep();
 	if (*used_at(location) + bytes <= limit_of(location)) {
-		for (unsigned n = 0; n < PIECES && !piece; n++) {
-			unsigned i = machine->cursor++ % PIECES;
-
-			if (!machine->pieces[i].id) {
-				piece = &machine->pieces[i];
-				if (i >= machine->hint)
-					machine->hint = i + 1;
-			}
+		piece = free_piece();
+		if (!piece) {
+			sweep();
+			piece = free_piece();
 		}
 	}
 	if (piece) {
+		unsigned place = (unsigned)(piece - machine->pieces);
+
 		/* The id leads to its place: serial number above, index below. */
-		id = machine->next_id++ << 16 | (uint64_t)(piece - machine->pieces);
-		*piece = (struct piece){.id = id, .bytes = bytes, .location = location, .holders = {{own_process, 1}}};
+		id = machine->next_id++ << 16 | place;
+		*piece = (struct piece){.id = id, .bytes = bytes, .location = location, .holders = 1};
+		machine->references[own_process - 1][place] = 1;
 		*used_at(location) += bytes;
 	}
 	unlock_machine();
@@ -268,26 +339,17 @@ static struct piece *find_piece(uint64_t id)
 bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location)
 {
 	struct piece *piece;
-	struct holder *mine = NULL;
 
 	lock_machine();
 	piece = find_piece(id);
-	for (int h = 0; piece && h < HOLDERS; h++) {
-		if (piece->holders[h].process == own_process)
-			mine = &piece->holders[h];
-	}
-	for (int h = 0; piece && !mine && h < HOLDERS; h++) {
-		if (!piece->holders[h].process)
-			mine = &piece->holders[h];
-	}
-	if (mine) {
-		mine->process = own_process;
-		mine->count++;
+	if (piece) {
+		if (machine->references[own_process - 1][piece - machine->pieces]++ == 0)
+			piece->holders++;
 		*ret_bytes = piece->bytes;
 		*ret_location = piece->location;
 	}
 	unlock_machine();
-	return mine != NULL;
+	return piece != NULL;
 }
 
 void sim_machine_unref(uint64_t id)
@@ -298,13 +360,9 @@ void sim_machine_unref(uint64_t id)
 		return;
 	lock_machine();
 	piece = find_piece(id);
-	for (int h = 0; piece && h < HOLDERS; h++) {
-		if (piece->holders[h].process == own_process && --piece->holders[h].count == 0) {
-			piece->holders[h] = (struct holder){0};
-			drop_piece_if_unheld(piece);
-			break;
-		}
-	}
+	if (piece && machine->references[own_process - 1][piece - machine->pieces] &&
+		--machine->references[own_process - 1][piece - machine->pieces] == 0)
+		let_go(piece);
 	unlock_machine();
 }
 
@@ -328,6 +386,17 @@ uint64_t sim_machine_used(int location)
 	used = *used_at(location);
 	unlock_machine();
 	return used;
+}
+
+uint64_t *sim_machine_lock_used(int location)
+{
+	lock_machine();
+	return used_at(location);
+}
+
+uint32_t sim_machine_scans(void)
+{
+	return machine->scans;
 }
 
 void sim_machine_close(void)

@@ -1,8 +1,7 @@
 /* tools/sim/sim_memory.c
- * Plain device memory, host memory, and questions about addresses. A plain block is an anonymous mapping that counts
- * against the device in whole pages of 2 MiB only when it is at least that large; small ones share pages, as they do on
- * hardware. */
-#include "tools/sim/sim_priv.h"
+ * The table of memory that the driver gave out, plain device memory and managed memory. Small plain blocks share chunks of
+ * 2 MiB, as they do on hardware. */
+#include "tools/sim/sim_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +36,13 @@ struct sim_block *sim_block_at(uint64_t address)
 	return i < block_count && blocks[i]->address <= address ? blocks[i] : NULL;
 }
 
+struct sim_block *sim_block_between(uint64_t address, uint64_t end)
+{
+	size_t i = first_after(address);
+
+	return i < block_count && blocks[i]->address < end ? blocks[i] : NULL;
+}
+
 static bool insert(struct sim_block *block)
 {
 	size_t i = first_after(block->address);
@@ -57,70 +63,134 @@ static void take_out(struct sim_block *block)
 	block_count--;
 }
 
-static uint64_t mapped_bytes(const struct sim_block *block)
+struct sim_block *sim_block_new(uint64_t address, uint64_t bytes, enum sim_kind kind, struct sim_context *context,
+	struct sim_chunk *chunk)
 {
-	return (block->bytes + 4095) & ~4095ull;
+	struct sim_block *block = calloc(1, sizeof(*block));
+
+	if (!block)
+		return NULL;
+	*block = (struct sim_block){.address = address, .bytes = bytes, .kind = kind, .context = context, .chunk = chunk,
+		.device = context ? context->device : 0, .buffer_id = sim_next_buffer_id(),
+		.physical = chunk ? chunk->physical : 0,
+		.sync_memops = kind != SIM_HOST_ALLOC && kind != SIM_HOST_REGISTERED};
+	if (!insert(block)) {
+		free(block);
+		return NULL;
+	}
+	return block;
+}
+
+struct sim_block *sim_block_take_out(uint64_t address, unsigned kinds)
+{
+	struct sim_block *block = sim_block_at(address);
+
+	if (!block || block->address != address || !(kinds & SIM_BIT(block->kind)))
+		return NULL;
+	take_out(block);
+	return block;
+}
+
+struct sim_block *sim_block_each(size_t *position)
+{
+	return *position < block_count ? blocks[(*position)++] : NULL;
+}
+
+/* ---- plain memory ---- */
+
+static struct sim_chunk *plain_chunks;
+
+static struct sim_chunk *plain_chunk(int device, uint64_t bytes, uint64_t *ret_address)
+{
+	bool shares = bytes <= SIM_PAGE / 2;
+	struct sim_chunk *chunk;
+
+	for (chunk = plain_chunks; shares && chunk; chunk = chunk->next) {
+		if (chunk->location == device && chunk->bytes == SIM_PAGE && sim_chunk_take(chunk, bytes, NULL, ret_address))
+			return chunk;
+	}
+	chunk = sim_chunk_new(device, bytes, NULL);
+	if (chunk && !sim_chunk_take(chunk, bytes, NULL, ret_address)) {
+		sim_chunk_free(chunk);
+		return NULL;
+	}
+	if (chunk) {
+		chunk->next = plain_chunks;
+		plain_chunks = chunk;
+	}
+	return chunk;
+}
+
+static void return_plain(struct sim_chunk *chunk, uint64_t address)
+{
+	struct sim_chunk **at = &plain_chunks;
+
+	sim_chunk_return(chunk, address);
+	if (chunk->range_count)
+		return;
+	while (*at != chunk)
+		at = &(*at)->next;
+	*at = chunk->next;
+	sim_chunk_free(chunk);
 }
 
 /* sim_lock held; the block is out of the table. */
 static void release(struct sim_block *block)
 {
-	if (block->kind != SIM_HOST_REGISTERED)
-		munmap((void *)block->address, mapped_bytes(block));
-	if (block->physical)
-		sim_machine_unref(block->physical);
+	if (block->kind == SIM_IPC)
+		sim_ipc_release_block(block);
+	else if (block->chunk && block->chunk->pool)
+		sim_pool_release_block(block);
+	else if (block->chunk)
+		return_plain(block->chunk, block->address);
+	else if (block->kind == SIM_HOST_ALLOC || block->kind == SIM_UVM)
+		munmap((void *)block->address, (block->bytes + 4095) & ~4095ull);
 	free(block);
 }
 
-static CUresult allocate(uint64_t bytes, enum sim_kind kind, struct sim_context *context, uint64_t *ret_address)
+CUresult sim_block_allocate(uint64_t bytes, enum sim_kind kind, struct sim_context *context, unsigned flags,
+	uint64_t *ret_address)
 {
-	uint64_t charged = bytes < SIM_PAGE ? (bytes + 511) & ~511ull : (bytes + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
-	struct sim_block *block;
-	void *area;
 	bool on_device = kind == SIM_PLAIN || kind == SIM_POOL;
+	struct sim_block *block = NULL;
+	struct sim_chunk *chunk = NULL;
+	uint64_t address = 0;
+	void *area;
 
 	if (!bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (bytes > 1ull << 46)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	block = calloc(1, sizeof(*block));
-	if (!block)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*block = (struct sim_block){.bytes = bytes, .kind = kind, .context = context, .device = context->device};
 	pthread_mutex_lock(&sim_lock);
-	if (on_device)
-		block->physical = sim_machine_take(context->device, charged);
-	area = on_device && !block->physical ? MAP_FAILED
-					      : mmap(NULL, mapped_bytes(block), PROT_READ | PROT_WRITE,
-							MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	block->address = (uint64_t)(uintptr_t)area;
-	block->buffer_id = sim_next_buffer_id();
-	if (area == MAP_FAILED || !insert(block)) {
-		if (block->physical)
-			sim_machine_unref(block->physical);
-		if (area != MAP_FAILED)
-			munmap(area, mapped_bytes(block));
-		free(block);
-		block = NULL;
+	if (on_device) {
+		chunk = plain_chunk(context->device, bytes, &address);
 	} else {
-		*ret_address = block->address;
+		area = mmap(NULL, (bytes + 4095) & ~4095ull, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		address = area == MAP_FAILED ? 0 : (uint64_t)(uintptr_t)area;
+	}
+	if (address)
+		block = sim_block_new(address, bytes, kind, context, chunk);
+	if (block) {
+		block->flags = flags;
+		*ret_address = address;
+	} else if (chunk) {
+		return_plain(chunk, address);
+	} else if (address) {
+		munmap((void *)address, (bytes + 4095) & ~4095ull);
 	}
 	pthread_mutex_unlock(&sim_lock);
 	return block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult give_back(uint64_t address, unsigned kinds)
+CUresult sim_block_give_back(uint64_t address, unsigned kinds)
 {
 	struct sim_block *block;
 
 	pthread_mutex_lock(&sim_lock);
-	block = sim_block_at(address);
-	if (!block || block->address != address || !(kinds & (1u << block->kind)))
-		block = NULL;
-	if (block) {
-		take_out(block);
+	block = sim_block_take_out(address, kinds);
+	if (block)
 		release(block);
-	}
 	pthread_mutex_unlock(&sim_lock);
 	return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -135,36 +205,45 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = sim_capture_check(false);
 	if (result == CUDA_SUCCESS)
-		result = allocate(bytes, SIM_PLAIN, context, &address);
+		result = sim_block_allocate(bytes, SIM_PLAIN, context, 0, &address);
 	if (result == CUDA_SUCCESS)
 		*ptr = address;
 	return result;
 }
 
-CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height, unsigned int element)
+CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *ret_pitch, size_t width, size_t height, unsigned int element)
 {
+	size_t pitch = (width + 511) & ~(size_t)511;
 	uint64_t address;
 	CUresult result;
 
 	ENTER_CONTEXT(cuMemAllocPitch_v2, context);
-	if (!ptr || !pitch || !width || !height)
+	/* Documented: the largest access that is to be aligned, 4, 8 or 16 bytes. */
+	if (!ptr || !ret_pitch || !width || !height || (element != 4 && element != 8 && element != 16) ||
+		pitch < width || height > (1ull << 46) / pitch)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = sim_capture_check(false);
-	*pitch = (width + 511) & ~(size_t)511;
 	if (result == CUDA_SUCCESS)
-		result = allocate(*pitch * height, SIM_PLAIN, context, &address);
-	if (result == CUDA_SUCCESS)
+		result = sim_block_allocate(pitch * height, SIM_PLAIN, context, 0, &address);
+	if (result == CUDA_SUCCESS) {
 		*ptr = address;
+		*ret_pitch = pitch;
+	}
 	return result;
 }
 
+/* Managed memory takes no device memory by itself: pages move where they are touched, and here they stay on the host. */
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
 {
 	uint64_t address;
 	CUresult result;
 
 	ENTER_CONTEXT(cuMemAllocManaged, context);
-	result = allocate(bytes, SIM_UVM, context, &address);
+	if (!ptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_capture_check(false);
+	if (result == CUDA_SUCCESS)
+		result = sim_block_allocate(bytes, SIM_UVM, context, flags, &address);
 	if (result == CUDA_SUCCESS)
 		*ptr = address;
 	return result;
@@ -172,8 +251,10 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int 
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr ptr)
 {
+	unsigned kinds = SIM_BIT(SIM_PLAIN) | SIM_BIT(SIM_UVM) | SIM_BIT(SIM_POOL);
 	struct sim_block *block;
 	CUresult result;
+	int device = 0;
 
 	ENTER_CONTEXT(cuMemFree_v2, context);
 	if (!ptr)
@@ -183,262 +264,70 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr ptr)
 		return result;
 	pthread_mutex_lock(&sim_lock);
 	block = sim_block_at(ptr);
+	if (block)
+		device = block->device;
+	if (block && sim_ipc_from_pool(block))
+		kinds |= SIM_BIT(SIM_IPC);
 	pthread_mutex_unlock(&sim_lock);
 	if (!block)
 		return CUDA_ERROR_INVALID_VALUE;
-	sim_wait_device(context->device); /* its documented implicit synchronisation */
-	return give_back(ptr, 1u << SIM_PLAIN | 1u << SIM_UVM | 1u << SIM_POOL);
-}
-
-/* Stream-ordered memory: one pool without limits of its own. A free is queued behind the work of its stream. */
-static void free_pool_block(void *arg)
-{
-	give_back(*(uint64_t *)arg, 1u << SIM_POOL | 1u << SIM_PLAIN);
-}
-
-static CUresult alloc_async(CUdeviceptr *ptr, size_t bytes, struct sim_context *context)
-{
-	uint64_t address;
-	CUresult result = ptr ? allocate(bytes, SIM_POOL, context, &address) : CUDA_ERROR_INVALID_VALUE;
-
-	if (result == CUDA_SUCCESS)
-		*ptr = address;
+	sim_wait_device(device); /* its documented implicit synchronisation */
+	result = sim_block_give_back(ptr, kinds);
+	sim_pools_settle();
 	return result;
 }
 
-static CUresult free_async(CUdeviceptr ptr, CUstream stream, struct sim_context *context, bool per_thread)
+/* Memory of graphs: plain memory in all but its name, and in no pool. */
+CUresult sim_pool_take(struct sim_context *context, uint64_t bytes, uint64_t *ret_address)
 {
-	struct sim_block *block;
-	uint64_t *arg;
-
-	pthread_mutex_lock(&sim_lock);
-	block = sim_block_at(ptr);
-	pthread_mutex_unlock(&sim_lock);
-	if (!block || block->address != ptr || (block->kind != SIM_POOL && block->kind != SIM_PLAIN))
-		return CUDA_ERROR_INVALID_VALUE;
-	arg = malloc(sizeof(*arg));
-	if (!arg)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*arg = ptr;
-	return sim_submit(context, stream, per_thread, free_pool_block, arg, true);
+	return sim_block_allocate(bytes, SIM_POOL, context, 0, ret_address);
 }
 
-CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
+void sim_pool_return(uint64_t address)
 {
-	ENTER_CONTEXT(cuMemAllocAsync, context);
-	return alloc_async(ptr, bytes, context);
+	sim_block_give_back(address, SIM_BIT(SIM_POOL));
 }
 
-CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stream)
+void sim_memory_global(uint64_t address, uint64_t bytes)
 {
-	ENTER_CONTEXT(cuMemAllocAsync_ptsz, context);
-	return alloc_async(ptr, bytes, context);
+	if (bytes && !sim_block_at(address))
+		sim_block_new(address, bytes, SIM_GLOBAL, NULL, NULL);
 }
 
-CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+/* ---- may it be touched? ---- */
+
+/* Is [address, end), of which the driver knows nothing, the program's own memory? sim_lock held. */
+static bool pageable_ok(uint64_t address, uint64_t end)
 {
-	ENTER_CONTEXT(cuMemFreeAsync, context);
-	return free_async(ptr, stream, context, false);
-}
+	unsigned char resident[4096];
 
-CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
-{
-	ENTER_CONTEXT(cuMemFreeAsync_ptsz, context);
-	return free_async(ptr, stream, context, true);
-}
+	if (address >= end || sim_reservation_between(address, end))
+		return false;
+	address &= ~4095ull;
+	while (address < end) {
+		uint64_t bytes = end - address < sizeof(resident) * 4096 ? end - address : sizeof(resident) * 4096;
 
-/* ---- host memory ---- */
-
-CUresult CUDAAPI cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags)
-{
-	uint64_t address;
-	CUresult result;
-
-	ENTER_CONTEXT(cuMemHostAlloc, context);
-	result = allocate(bytes, SIM_HOST_ALLOC, context, &address);
-	if (result == CUDA_SUCCESS)
-		*ptr = (void *)(uintptr_t)address;
-	return result;
-}
-
-CUresult CUDAAPI cuMemAllocHost_v2(void **ptr, size_t bytes)
-{
-	uint64_t address;
-	CUresult result;
-
-	ENTER_CONTEXT(cuMemAllocHost_v2, context);
-	result = allocate(bytes, SIM_HOST_ALLOC, context, &address);
-	if (result == CUDA_SUCCESS)
-		*ptr = (void *)(uintptr_t)address;
-	return result;
-}
-
-CUresult CUDAAPI cuMemFreeHost(void *ptr)
-{
-	ENTER_CONTEXT(cuMemFreeHost, context);
-	sim_wait_device(context->device);
-	return give_back((uint64_t)(uintptr_t)ptr, 1u << SIM_HOST_ALLOC);
-}
-
-CUresult CUDAAPI cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags)
-{
-	struct sim_block *block;
-	bool inserted;
-
-	ENTER_CONTEXT(cuMemHostRegister_v2, context);
-	block = calloc(1, sizeof(*block));
-	if (!block)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*block = (struct sim_block){.address = (uint64_t)(uintptr_t)ptr, .bytes = bytes, .kind = SIM_HOST_REGISTERED,
-		.context = context, .device = context->device};
-	pthread_mutex_lock(&sim_lock);
-	inserted = bytes && !sim_block_at(block->address) && insert(block);
-	pthread_mutex_unlock(&sim_lock);
-	if (!inserted)
-		free(block);
-	return inserted ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-}
-
-CUresult CUDAAPI cuMemHostUnregister(void *ptr)
-{
-	ENTER_CONTEXT(cuMemHostUnregister, context);
-	return give_back((uint64_t)(uintptr_t)ptr, 1u << SIM_HOST_REGISTERED) == CUDA_SUCCESS
-		       ? CUDA_SUCCESS
-		       : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-}
-
-CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_ptr, void *ptr, unsigned int flags)
-{
-	ENTER(cuMemHostGetDevicePointer_v2);
-	*ret_ptr = (CUdeviceptr)(uintptr_t)ptr;
-	return CUDA_SUCCESS;
-}
-
-/* ---- answers ---- */
-
-CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
-{
-	uint64_t used;
-
-	ENTER_CONTEXT(cuMemGetInfo_v2, context);
-	if (!free_bytes || !total)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim_lock);
-	used = sim_machine_used(context->device);
-	pthread_mutex_unlock(&sim_lock);
-	*total = sim_config.capacity;
-	*free_bytes = sim_config.capacity - used;
-	return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
-{
-	struct sim_mapping *mapping;
-	struct sim_block *block;
-
-	ENTER(cuMemGetAddressRange_v2);
-	pthread_mutex_lock(&sim_lock);
-	block = sim_block_at(ptr);
-	mapping = block ? NULL : sim_mapping_at(ptr);
-	if (base && (block || mapping))
-		*base = block ? block->address : mapping->address;
-	if (size && (block || mapping))
-		*size = block ? block->bytes : mapping->bytes;
-	pthread_mutex_unlock(&sim_lock);
-	return block || mapping ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
-static CUresult attribute_of(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
-	struct sim_block *block = sim_block_at(ptr);
-	struct sim_mapping *mapping = block ? NULL : sim_mapping_at(ptr);
-	bool host = block ? block->kind == SIM_HOST_ALLOC || block->kind == SIM_HOST_REGISTERED
-			  : mapping && mapping->handle->location == SIM_HOST;
-
-	if (!block && !mapping)
-		return CUDA_ERROR_INVALID_VALUE;
-	switch ((int)attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT: /* VMM memory belongs to a device, not to a context */
-		*(CUcontext *)data = block ? (CUcontext)block->context : NULL;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned *)data = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)data = ptr;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		if (!host)
-			return CUDA_ERROR_INVALID_VALUE;
-		*(void **)data = (void *)ptr;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		*(unsigned long long *)data = block ? block->buffer_id : mapping->buffer_id;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(unsigned *)data = block && block->kind == SIM_UVM;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = block ? block->device : mapping->handle->location < 0 ? 0 : mapping->handle->location;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		*(unsigned *)data = block && block->kind == SIM_PLAIN;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = block ? block->address : mapping->address;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = block ? block->bytes : mapping->bytes;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_MAPPED:
-		*(unsigned *)data = 1;
-		return CUDA_SUCCESS;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
+		if (mincore((void *)address, bytes, resident) != 0)
+			return false; /* not mapped: hardware reads it with the CPU and dies; here the call is refused */
+		address += bytes;
 	}
+	return true;
 }
 
-CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+bool sim_known(uint64_t address)
 {
-	CUresult result;
+	bool known;
 
-	ENTER(cuPointerGetAttribute);
-	if (!data)
-		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim_lock);
-	result = attribute_of(data, attribute, ptr);
+	known = sim_block_at(address) || sim_mapping_at(address);
 	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
-{
-	ENTER(cuPointerGetAttributes);
-	pthread_mutex_lock(&sim_lock);
-	for (unsigned i = 0; i < count; i++) {
-		if (attribute_of(data[i], attributes[i], ptr) != CUDA_SUCCESS)
-			memset(data[i], 0, attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 4 : 1);
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return CUDA_SUCCESS;
-}
-
-/* Legacy IPC: not yet in the simulation beyond its refusal of VMM memory. */
-CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
-{
-	struct sim_block *block;
-
-	ENTER(cuIpcGetMemHandle);
-	pthread_mutex_lock(&sim_lock);
-	block = sim_block_at(ptr);
-	pthread_mutex_unlock(&sim_lock);
-	return block ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	return known;
 }
 
 bool sim_range_ok(uint64_t address, uint64_t bytes)
 {
 	uint64_t end = address + bytes;
-	bool ok = true;
+	bool ok = end >= address;
 
 	pthread_mutex_lock(&sim_lock);
 	while (ok && address < end) {
@@ -447,12 +336,12 @@ bool sim_range_ok(uint64_t address, uint64_t bytes)
 
 		if (block) {
 			ok = block->kind == SIM_HOST_REGISTERED || end <= block->address + block->bytes;
-			address = ok ? end : address;
+			address = block->address + block->bytes;
 		} else if (mapping) {
 			ok = mapping->readable != 0;
 			address = mapping->address + mapping->bytes;
 		} else {
-			ok = !sim_reserved(address); /* pageable host memory */
+			ok = pageable_ok(address, end);
 			break;
 		}
 	}
@@ -460,12 +349,34 @@ bool sim_range_ok(uint64_t address, uint64_t bytes)
 	return ok;
 }
 
+bool sim_may_touch(const struct sim_context *ctx, uint64_t address)
+{
+	uint32_t own = 1u << ctx->device;
+	struct sim_mapping *mapping;
+	struct sim_block *block;
+	bool may = true;
+
+	pthread_mutex_lock(&sim_lock);
+	block = sim_block_at(address);
+	mapping = block ? NULL : sim_mapping_at(address);
+	if (mapping)
+		may = (mapping->readable & own) != 0;
+	else if (block && block->chunk && block->chunk->pool)
+		may = (sim_pool_readable(block) & own) != 0;
+	else if (block && block->chunk && block->device != ctx->device) /* opened IPC memory enables its peer by itself */
+		may = block->kind == SIM_IPC || (ctx->peers & (1u << block->device)) != 0;
+	pthread_mutex_unlock(&sim_lock);
+	return may;
+}
+
 void sim_memory_drop(struct sim_context *context)
 {
+	sim_arrays_drop(context);
 	for (size_t i = block_count; i-- > 0;) {
 		struct sim_block *block = blocks[i];
 
-		if (context && block->context != context)
+		/* Memory of pools belongs to the pool, globals to their module. */
+		if (context && (block->context != context || (block->chunk && block->chunk->pool) || block->kind == SIM_GLOBAL))
 			continue;
 		take_out(block);
 		release(block);

@@ -24,7 +24,7 @@ extern pthread_cond_t sim_moved;
 struct sim_config {
 	uint64_t capacity, host_capacity;
 	int devices, driver_version;
-	bool without_vmm, without_record, without_fd, without_host_numa, internal_pointers;
+	bool without_vmm, without_record, without_fd, without_host_numa, without_pools, internal_pointers;
 };
 extern struct sim_config sim_config;
 
@@ -63,6 +63,9 @@ bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location);
 void sim_machine_unref(uint64_t id);
 void sim_machine_exported(uint64_t id);
 uint64_t sim_machine_used(int location);
+/* For tests: takes the lock of the table for good and answers where the sum is kept; passes over all processes so far. */
+uint64_t *sim_machine_lock_used(int location);
+uint32_t sim_machine_scans(void);
 
 /* ---- contexts (sim_context.c) ---- */
 struct sim_context {
@@ -73,6 +76,11 @@ struct sim_context {
 	struct sim_stream *streams;
 	struct sim_stream *legacy;
 	uint32_t peers; /* devices this context may access */
+	uint64_t id;	/* unique in the process, and never used again */
+	unsigned api_version, attached;
+	size_t limits[CU_LIMIT_MAX];
+	CUfunc_cache cache;
+	CUsharedconfig bank;
 	struct sim_context *next;
 };
 struct sim_context *sim_current(void);
@@ -86,52 +94,53 @@ struct sim_dep {
 	struct sim_stream *stream;
 	uint64_t ticket;
 };
-struct sim_op {
-	void (*run)(void *arg);
-	void *arg; /* freed with the operation */
-	struct sim_dep *deps;
-	size_t dep_count;
-	uint64_t ticket;
-	bool brief;
-	struct sim_op *next;
-};
 struct sim_stream {
 	struct sim_context *context;
 	bool blocking; /* synchronises with the legacy stream */
 	bool alive, worker, stop;
-	int owner_tid; /* of a per-thread default stream */
+	uint64_t owner; /* thread of a per-thread default stream, else 0 */
 	uint64_t queued, done;
+	uint64_t end_ns; /* virtual clock, when the last operation that ran was over */
 	struct sim_op *head, *tail;
-	struct sim_graph *capture;
-	CUstreamCaptureMode capture_mode;
-	bool capture_invalid, capture_joined;
+	struct sim_capture *capture; /* being captured; @tips: the nodes its next one goes behind */
+	struct sim_node **tips;
+	size_t tip_count, tip_capacity;
 	unsigned users;
+	unsigned flags;
+	int priority;
+	uint64_t id;
+	struct sim_attributes *attributes;
 	struct sim_stream *next, *all_next;
 };
 /* The stream a handle means; NULL: invalid. Call with sim_lock held. @per_thread: the twin's meaning of 0. */
 struct sim_stream *sim_stream_of(struct sim_context *ctx, CUstream handle, bool per_thread);
-/* Queue @run on @stream, or note it in the stream's capture. Takes @arg (malloc'd). Takes sim_lock. */
+/* Queue @run on @stream; a stream being captured refuses it. Takes @arg (malloc'd). Takes sim_lock. */
 CUresult sim_submit(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief);
-CUresult sim_submit_typed(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief,
-	CUgraphNodeType type, size_t arg_bytes);
 /* Wait until what is queued on the streams of @ctx (or of the whole device) has run. Without sim_lock. */
 void sim_wait_context(struct sim_context *ctx);
 void sim_wait_device(int device);
 CUresult sim_wait_stream(struct sim_context *ctx, CUstream handle, bool per_thread);
 void sim_streams_drop_all(void);
+/* The streams and events of a context that ends, whose work is over; sim_lock held. */
+void sim_streams_end(struct sim_context *ctx);
 uint64_t sim_live_streams(void), sim_live_events(void);
 /* May a call that is unsafe during capture go on? Else CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that
  * forbid it are invalid. @always: also in RELAXED mode (context-wide calls). */
 CUresult sim_capture_check(bool always);
 
 /* ---- memory (sim_memory.c, sim_vmm.c) ---- */
-enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL };
+enum sim_kind { SIM_PLAIN, SIM_HOST_ALLOC, SIM_HOST_REGISTERED, SIM_UVM, SIM_POOL, SIM_IPC, SIM_GLOBAL };
 struct sim_block {
 	uint64_t address, bytes;
 	enum sim_kind kind;
 	struct sim_context *context;
 	int device;
 	uint64_t physical, buffer_id;
+	unsigned flags, opened; /* as given at the allocation; opens of an IPC handle */
+	bool sync_memops;
+	bool read_mostly, preferred_known, prefetch_known; /* advice on managed memory */
+	CUmemLocation preferred, prefetched;
+	struct sim_chunk *chunk; /* NULL: not in one */
 };
 struct sim_handle {
 	uint64_t physical, bytes;
@@ -148,7 +157,21 @@ struct sim_mapping {
 };
 struct sim_block *sim_block_at(uint64_t address);     /* containing; sim_lock held */
 struct sim_mapping *sim_mapping_at(uint64_t address); /* containing; sim_lock held */
+CUresult sim_block_allocate(uint64_t bytes, enum sim_kind kind, struct sim_context *context, unsigned flags,
+	uint64_t *ret_address); /* takes sim_lock, as the next */
+CUresult sim_block_give_back(uint64_t address, unsigned kinds);
+/* May kernels of @ctx touch what lies at @address? True also for what the driver does not know. Takes sim_lock. */
+bool sim_may_touch(const struct sim_context *ctx, uint64_t address);
+/* The program waited for the device: pool memory above the release thresholds goes back. Takes sim_lock. */
+void sim_pools_settle(void);
+/* A variable of a module is device memory from now on; sim_lock held. */
+void sim_memory_global(uint64_t address, uint64_t bytes);
 bool sim_reserved(uint64_t address);
+/* The reservation that contains @address; is there any in [address, end)? sim_lock held. */
+bool sim_reservation_at(uint64_t address, uint64_t *ret_address, uint64_t *ret_bytes);
+bool sim_reservation_between(uint64_t address, uint64_t end);
+/* Memory that the driver gave, mapped or pinned. Takes sim_lock. */
+bool sim_known(uint64_t address);
 uint64_t sim_next_buffer_id(void);
 /* Is [address, address + bytes) something the device may touch, or ordinary host memory? */
 bool sim_range_ok(uint64_t address, uint64_t bytes);
@@ -158,11 +181,18 @@ void sim_vmm_drop_all(void);
 uint64_t sim_live_blocks(void);
 void sim_vmm_counts(struct sim_counts *counts);
 
+/* Memory of the stream-ordered kind outside any order, for graphs; takes sim_lock (sim_memory.c). */
+CUresult sim_pool_take(struct sim_context *ctx, uint64_t bytes, uint64_t *ret_address);
+void sim_pool_return(uint64_t address);
+/* Is this stream-ordered call one about memory of graphs? Then it is done, with *@ret_result (sim_graph_memory.c). */
+bool sim_graph_alloc_async(struct sim_context *ctx, CUstream stream, bool per_thread, uint64_t bytes, CUdeviceptr *ret_ptr,
+	CUresult *ret_result);
+bool sim_graph_free_async(struct sim_context *ctx, CUstream stream, bool per_thread, CUdeviceptr ptr, CUresult *ret_result);
+
 /* ---- modules (sim_module.c) ---- */
 void sim_modules_drop_all(void);
 /* ---- graphs (sim_graph.c) ---- */
 struct sim_graph *sim_graph_new(void);
 void sim_graph_free(struct sim_graph *graph);
-bool sim_graph_add(struct sim_graph *graph, CUgraphNodeType type, void (*run)(void *), const void *arg, size_t arg_bytes);
 
 #endif

@@ -1,24 +1,63 @@
 /* tools/sim/sim_stream.c
  * Streams: operations with tickets, run in order by one worker each (or by the caller, when the stream is idle and the
  * operation is brief). What must come first on other streams is a list of (stream, ticket). Structs are kept until reset,
- * so that a ticket can always be asked for. Captures live here too, because a stream decides between running and noting. */
-#include "tools/sim/sim_priv.h"
+ * so that a ticket can always be asked for. Workers leave after a while without work: a process may make many streams. */
+#include "tools/sim/sim_exec.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <time.h>
 
-#define DEPS_MAX 64
+#include "base/list.h"
 
-static struct sim_stream *all_streams;
+#define IDLE_NS 200000000 /* after which a worker leaves */
 
-static int own_tid(void)
+struct sim_stream *sim_all_streams;
+bool sim_stopping;
+
+uint64_t sim_thread_id(void)
 {
-	return (int)syscall(SYS_gettid);
+	static uint64_t last;
+	static __thread uint64_t own;
+
+	if (!own)
+		own = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	return own;
 }
 
-static bool passed(const struct sim_dep *deps, size_t count)
+/* ---- work ---- */
+
+bool sim_work_copy(struct sim_work *ret, const struct sim_work *work)
+{
+	void *bytes = NULL;
+
+	if (work->bytes) {
+		bytes = malloc(work->bytes);
+		if (!bytes)
+			return false;
+		memcpy(bytes, work->arg, work->bytes);
+		if (work->kind->retain && !work->kind->retain(bytes)) {
+			free(bytes);
+			return false;
+		}
+	}
+	*ret = *work;
+	ret->arg = bytes;
+	return true;
+}
+
+void sim_work_release(struct sim_work *work)
+{
+	if (work->arg && work->kind->release)
+		work->kind->release(work->arg);
+	free(work->arg);
+	work->arg = NULL;
+}
+
+/* ---- dependencies ---- */
+
+bool sim_deps_passed(const struct sim_dep *deps, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (deps[i].stream->done < deps[i].ticket)
@@ -27,15 +66,26 @@ static bool passed(const struct sim_dep *deps, size_t count)
 	return true;
 }
 
-static void wait_deps(const struct sim_dep *deps, size_t count)
+void sim_deps_wait(const struct sim_dep *deps, size_t count)
 {
-	while (!passed(deps, count))
-		pthread_cond_wait(&sim_moved, &sim_lock);
+	for (size_t i = 0; i < count; i++) {
+		deps[i].stream->users++;
+		while (deps[i].stream->done < deps[i].ticket)
+			pthread_cond_wait(&sim_moved, &sim_lock);
+		deps[i].stream->users--;
+	}
 }
 
-/* sim_lock held. */
-static struct sim_stream *new_stream(struct sim_context *ctx, bool blocking)
+bool sim_stream_idle(const struct sim_stream *stream)
 {
+	return stream->done == stream->queued;
+}
+
+/* ---- the streams of a context ---- */
+
+struct sim_stream *sim_stream_new(struct sim_context *ctx, bool blocking)
+{
+	static uint64_t last_id;
 	struct sim_stream *stream = calloc(1, sizeof(*stream));
 
 	if (!stream)
@@ -43,32 +93,33 @@ static struct sim_stream *new_stream(struct sim_context *ctx, bool blocking)
 	stream->context = ctx;
 	stream->blocking = blocking;
 	stream->alive = true;
+	stream->id = ++last_id;
 	stream->next = ctx->streams;
 	ctx->streams = stream;
-	stream->all_next = all_streams;
-	all_streams = stream;
+	stream->all_next = sim_all_streams;
+	sim_all_streams = stream;
 	return stream;
 }
 
 static struct sim_stream *legacy_of(struct sim_context *ctx)
 {
 	if (!ctx->legacy)
-		ctx->legacy = new_stream(ctx, false);
+		ctx->legacy = sim_stream_new(ctx, false);
 	return ctx->legacy;
 }
 
 static struct sim_stream *per_thread_of(struct sim_context *ctx)
 {
-	int tid = own_tid();
+	uint64_t thread = sim_thread_id();
 	struct sim_stream *stream;
 
 	for (stream = ctx->streams; stream; stream = stream->next) {
-		if (stream->owner_tid == tid)
+		if (stream->owner == thread)
 			return stream;
 	}
-	stream = new_stream(ctx, true);
+	stream = sim_stream_new(ctx, true);
 	if (stream)
-		stream->owner_tid = tid;
+		stream->owner = thread;
 	return stream;
 }
 
@@ -78,11 +129,46 @@ struct sim_stream *sim_stream_of(struct sim_context *ctx, CUstream handle, bool 
 		return per_thread_of(ctx);
 	if (!handle || handle == CU_STREAM_LEGACY)
 		return legacy_of(ctx);
-	for (struct sim_stream *stream = all_streams; stream; stream = stream->all_next) {
+	for (struct sim_stream *stream = sim_all_streams; stream; stream = stream->all_next) {
 		if (stream == (struct sim_stream *)handle && stream->alive)
 			return stream;
 	}
 	return NULL;
+}
+
+CUresult sim_stream_usable(struct sim_stream *stream)
+{
+	CUresult result = stream->context->sticky;
+
+	if (result != CUDA_SUCCESS || !sim_captures_active || stream != stream->context->legacy)
+		return result;
+	for (struct sim_stream *other = stream->context->streams; other; other = other->next) {
+		if (!other->capture || !other->blocking)
+			continue;
+		other->capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
+	return result;
+}
+
+/* ---- running ---- */
+
+/* sim_lock held, given up meanwhile. @ready_ns: when the operation could have begun on the virtual clock. */
+static void run_work(struct sim_stream *stream, const struct sim_work *work, uint64_t ready_ns, bool on_worker)
+{
+	struct sim_context *ctx = stream->context;
+	uint64_t end_ns = ready_ns;
+
+	pthread_mutex_unlock(&sim_lock);
+	/* What a caller runs itself is brief and was checked at the call; a worker's may have lost its memory since. */
+	if (on_worker)
+		sim_guard_install();
+	if (sim_clock_on)
+		end_ns = sim_run_timed(work, ctx, ready_ns);
+	else
+		sim_guard_run(work, ctx);
+	pthread_mutex_lock(&sim_lock);
+	stream->end_ns = end_ns;
 }
 
 static void run_head(struct sim_stream *stream)
@@ -92,15 +178,21 @@ static void run_head(struct sim_stream *stream)
 	stream->head = op->next;
 	if (!stream->head)
 		stream->tail = NULL;
-	if (!stream->context->sticky) {
-		pthread_mutex_unlock(&sim_lock);
-		op->run(op->arg);
-		pthread_mutex_lock(&sim_lock);
+	if (!stream->context->sticky || op->work.kind->always) {
+		uint64_t ready_ns = 0;
+
+		if (sim_clock_on) {
+			/* Behind other streams the time is read from the clock: their ends may have moved on. */
+			ready_ns = op->dep_count ? sim_clock_now() : op->submitted_ns;
+			if (ready_ns < stream->end_ns)
+				ready_ns = stream->end_ns;
+		}
+		run_work(stream, &op->work, ready_ns, true);
 	}
 	stream->done = op->ticket;
 	pthread_cond_broadcast(&sim_moved);
+	sim_work_release(&op->work);
 	free(op->deps);
-	free(op->arg);
 	free(op);
 }
 
@@ -112,12 +204,22 @@ static void *worker_main(void *arg)
 	for (;;) {
 		struct sim_op *op = stream->head;
 
-		if (op && op->ticket == stream->done + 1 && passed(op->deps, op->dep_count))
+		if (op && op->ticket == stream->done + 1 && sim_deps_passed(op->deps, op->dep_count)) {
 			run_head(stream);
-		else if (!op && stream->stop)
-			break;
-		else
+		} else if (op) {
 			pthread_cond_wait(&sim_moved, &sim_lock);
+		} else if (stream->stop) {
+			break;
+		} else {
+			struct timespec until;
+
+			clock_gettime(CLOCK_MONOTONIC, &until);
+			until.tv_nsec += IDLE_NS;
+			until.tv_sec += until.tv_nsec / 1000000000;
+			until.tv_nsec %= 1000000000;
+			if (pthread_cond_clockwait(&sim_moved, &sim_lock, CLOCK_MONOTONIC, &until) && !stream->head)
+				break;
+		}
 	}
 	stream->worker = false;
 	pthread_cond_broadcast(&sim_moved);
@@ -128,6 +230,7 @@ static void *worker_main(void *arg)
 static bool start_worker(struct sim_stream *stream)
 {
 	pthread_attr_t attributes;
+	sigset_t all, before;
 	pthread_t thread;
 	int error;
 
@@ -136,63 +239,81 @@ static bool start_worker(struct sim_stream *stream)
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 512 * 1024);
+	/* The program's signals are for its own threads; faults of kernels are not blocked by this. */
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&thread, &attributes, worker_main, stream);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
 	stream->worker = error == 0;
 	return stream->worker;
 }
 
-/* sim_lock held; gives it up while a brief operation runs here. Takes @arg. */
-static CUresult submit(struct sim_stream *stream, void (*run)(void *), void *arg, bool brief, const struct sim_dep *extra,
-	size_t extra_count)
+struct dep_list {
+	struct sim_dep *deps;
+	size_t count, capacity;
+};
+
+static bool depend(struct dep_list *list, struct sim_dep dep)
+{
+	if (dep.stream->done >= dep.ticket)
+		return true;
+	if (!list_room(&list->deps, list->count, &list->capacity, sizeof(*list->deps)))
+		return false;
+	list->deps[list->count++] = dep;
+	return true;
+}
+
+/* What @stream has to wait for by the rules of the legacy stream, and @deps. */
+static bool collect(struct sim_stream *stream, const struct sim_dep *deps, size_t count, struct dep_list *list)
 {
 	struct sim_context *ctx = stream->context;
-	struct sim_dep deps[DEPS_MAX];
-	size_t count = 0;
-	struct sim_op *op;
+	bool fine = true;
 
-	for (size_t i = 0; i < extra_count && count < DEPS_MAX; i++) {
-		if (extra[i].stream->done < extra[i].ticket)
-			deps[count++] = extra[i];
-	}
+	for (size_t i = 0; i < count && fine; i++)
+		fine = depend(list, deps[i]);
 	if (stream == ctx->legacy) {
-		for (struct sim_stream *other = ctx->streams; other && count < DEPS_MAX; other = other->next) {
-			if (other->blocking && other->done < other->queued)
-				deps[count++] = (struct sim_dep){other, other->queued};
+		for (struct sim_stream *other = ctx->streams; other && fine; other = other->next) {
+			if (other->blocking)
+				fine = depend(list, (struct sim_dep){other, other->queued});
 		}
-	} else if (stream->blocking && ctx->legacy && ctx->legacy->done < ctx->legacy->queued && count < DEPS_MAX) {
-		deps[count++] = (struct sim_dep){ctx->legacy, ctx->legacy->queued};
+	} else if (stream->blocking && ctx->legacy && fine) {
+		fine = depend(list, (struct sim_dep){ctx->legacy, ctx->legacy->queued});
 	}
-	if (brief && count == 0 && stream->done == stream->queued) {
-		uint64_t ticket = ++stream->queued;
+	return fine;
+}
 
-		if (run) {
-			pthread_mutex_unlock(&sim_lock);
-			run(arg);
-			pthread_mutex_lock(&sim_lock);
-		}
+CUresult sim_enqueue(struct sim_stream *stream, const struct sim_work *work, const struct sim_dep *deps, size_t dep_count)
+{
+	struct dep_list list = {0};
+	struct sim_op *op = NULL;
+
+	if (!collect(stream, deps, dep_count, &list))
+		goto out_of_memory;
+	if (work->brief && list.count == 0 && sim_stream_idle(stream) && !(sim_clock_on && (work->kind->cost || work->kind->run_timed))) {
+		uint64_t ticket = ++stream->queued;
+		uint64_t ready_ns = sim_clock_on ? sim_clock_now() : 0;
+
+		run_work(stream, work, ready_ns > stream->end_ns ? ready_ns : stream->end_ns, false);
 		stream->done = ticket;
 		pthread_cond_broadcast(&sim_moved);
-		free(arg);
 		return CUDA_SUCCESS;
 	}
 	op = calloc(1, sizeof(*op));
-	if (op && count) {
-		op->deps = malloc(count * sizeof(*deps));
-		if (op->deps)
-			memcpy(op->deps, deps, count * sizeof(*deps));
+	if (!op || !sim_work_copy(&op->work, work))
+		goto out_of_memory;
+	if (!start_worker(stream)) {
+		sim_work_release(&op->work);
+		goto out_of_memory;
 	}
-	if (!op || (count && !op->deps) || !start_worker(stream)) {
-		if (op)
-			free(op->deps);
-		free(op);
-		free(arg);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	op->run = run;
-	op->arg = arg;
-	op->dep_count = count;
+	op->deps = list.deps;
+	op->dep_count = list.count;
 	op->ticket = ++stream->queued;
+	op->submitted_ns = sim_clock_on ? sim_clock_now() : 0;
 	if (stream->tail)
 		stream->tail->next = op;
 	else
@@ -200,40 +321,77 @@ static CUresult submit(struct sim_stream *stream, void (*run)(void *), void *arg
 	stream->tail = op;
 	pthread_cond_broadcast(&sim_moved);
 	return CUDA_SUCCESS;
+
+out_of_memory:
+	free(op);
+	free(list.deps);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static void nothing(void *arg)
 {
 }
 
-CUresult sim_submit_typed(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief,
-	CUgraphNodeType type, size_t arg_bytes)
+CUresult sim_enqueue_marker(struct sim_stream *stream, const struct sim_dep *deps, size_t dep_count)
+{
+	static const struct sim_work_kind marker = {.type = CU_GRAPH_NODE_TYPE_EMPTY, .run = nothing};
+	const struct sim_work work = {&marker, NULL, 0, true};
+
+	return sim_enqueue(stream, &work, deps, dep_count);
+}
+
+CUresult sim_submit_work(struct sim_context *ctx, CUstream handle, bool per_thread, const struct sim_work *work)
 {
 	struct sim_stream *stream;
 	CUresult result;
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
-	if (!stream) {
-		result = CUDA_ERROR_INVALID_HANDLE;
-	} else if (stream->context->sticky) {
-		result = stream->context->sticky;
-	} else if (stream->capture) {
-		result = stream->capture_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-			 : sim_graph_add(stream->capture, type, run, arg, arg_bytes) ? CUDA_SUCCESS
-										      : CUDA_ERROR_OUT_OF_MEMORY;
-	} else {
-		result = submit(stream, run, arg, brief, NULL, 0);
-		arg = NULL;
-	}
+	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
+	if (result == CUDA_SUCCESS)
+		result = stream->capture ? sim_capture_note(stream, work, NULL) : sim_enqueue(stream, work, NULL, 0);
 	pthread_mutex_unlock(&sim_lock);
-	free(arg);
 	return result;
 }
 
+/* ---- calls of other files: a function and its malloc'd argument ---- */
+
+struct plain_call {
+	void (*run)(void *arg);
+	void *arg;
+};
+
+/* The argument is freed by the operation itself, since nobody copies a plain call. */
+static void run_owned(void *arg)
+{
+	struct plain_call *call = arg;
+
+	call->run(call->arg);
+	free(call->arg);
+}
+
+static const struct sim_work_kind owned_kind = {.type = CU_GRAPH_NODE_TYPE_EMPTY, .run = run_owned};
+
 CUresult sim_submit(struct sim_context *ctx, CUstream handle, bool per_thread, void (*run)(void *), void *arg, bool brief)
 {
-	return sim_submit_typed(ctx, handle, per_thread, run, arg, brief, CU_GRAPH_NODE_TYPE_EMPTY, 0);
+	struct plain_call call = {run, arg};
+	struct sim_work work = {&owned_kind, &call, sizeof(call), brief};
+	struct sim_stream *stream;
+	CUresult result;
+
+	pthread_mutex_lock(&sim_lock);
+	stream = sim_stream_of(ctx, handle, per_thread);
+	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
+	if (result == CUDA_SUCCESS && stream->capture) {
+		stream->capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	if (result == CUDA_SUCCESS)
+		result = sim_enqueue(stream, &work, NULL, 0);
+	pthread_mutex_unlock(&sim_lock);
+	if (result != CUDA_SUCCESS)
+		free(arg);
+	return result;
 }
 
 /* ---- waiting ---- */
@@ -242,14 +400,11 @@ static void wait_where(struct sim_context *ctx, int device)
 {
 	pthread_mutex_lock(&sim_lock);
 	/* New streams go to the head of the list and are not part of what was submitted before. */
-	for (struct sim_stream *stream = all_streams; stream; stream = stream->all_next) {
+	for (struct sim_stream *stream = sim_all_streams; stream; stream = stream->all_next) {
 		struct sim_dep dep = {stream, stream->queued};
 
-		if (ctx ? stream->context != ctx : stream->context->device != device)
-			continue;
-		stream->users++;
-		wait_deps(&dep, 1);
-		stream->users--;
+		if (ctx ? stream->context == ctx : stream->context->device == device)
+			sim_deps_wait(&dep, 1);
 	}
 	pthread_mutex_unlock(&sim_lock);
 }
@@ -267,461 +422,27 @@ void sim_wait_device(int device)
 CUresult sim_wait_stream(struct sim_context *ctx, CUstream handle, bool per_thread)
 {
 	struct sim_stream *stream;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
-	if (!stream) {
-		result = CUDA_ERROR_INVALID_HANDLE;
-	} else if (stream->capture) {
-		stream->capture_invalid = true;
+	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
+	if (result == CUDA_SUCCESS && stream->capture) {
+		stream->capture->invalid = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	} else {
-		struct sim_dep dep;
+	}
+	/* Waiting for the legacy stream waits for the blocking ones in front of it. */
+	if (result == CUDA_SUCCESS && stream == stream->context->legacy)
+		result = sim_enqueue_marker(stream, NULL, 0);
+	if (result == CUDA_SUCCESS) {
+		struct sim_dep dep = {stream, stream->queued};
 
-		/* Waiting for the legacy stream waits for the blocking ones in front of it. */
-		if (stream == stream->context->legacy)
-			submit(stream, nothing, NULL, true, NULL, 0);
-		dep = (struct sim_dep){stream, stream->queued};
-		stream->users++;
-		wait_deps(&dep, 1);
-		stream->users--;
+		sim_deps_wait(&dep, 1);
 		result = stream->context->sticky;
 	}
 	pthread_mutex_unlock(&sim_lock);
 	return result;
 }
-
-/* ---- entry points: streams ---- */
-
-static CUresult create_stream(CUstream *ret_stream, unsigned flags, struct sim_context *ctx)
-{
-	struct sim_stream *stream;
-
-	if (!ret_stream || flags > CU_STREAM_NON_BLOCKING)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim_lock);
-	stream = new_stream(ctx, !(flags & CU_STREAM_NON_BLOCKING));
-	pthread_mutex_unlock(&sim_lock);
-	*ret_stream = (CUstream)stream;
-	return stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned int flags)
-{
-	ENTER_CONTEXT(cuStreamCreate, ctx);
-	return create_stream(stream, flags, ctx);
-}
-
-CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
-{
-	ENTER_CONTEXT(cuStreamCreateWithPriority, ctx);
-	return create_stream(stream, flags, ctx);
-}
-
-static CUresult destroy_stream(CUstream handle)
-{
-	struct sim_stream *stream = NULL;
-
-	pthread_mutex_lock(&sim_lock);
-	for (struct sim_stream *s = all_streams; s; s = s->all_next) {
-		if (s == (struct sim_stream *)handle && s->alive)
-			stream = s;
-	}
-	if (stream) {
-		if (stream->capture && !stream->capture_joined)
-			sim_graph_free(stream->capture);
-		stream->capture = NULL;
-		stream->alive = false;
-		stream->stop = true; /* the worker ends when the queue is empty */
-		pthread_cond_broadcast(&sim_moved);
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult CUDAAPI cuStreamDestroy(CUstream stream)
-{
-	ENTER(cuStreamDestroy);
-	return destroy_stream(stream);
-}
-
-CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
-{
-	ENTER(cuStreamDestroy_v2);
-	return destroy_stream(stream);
-}
-
-static CUresult query_stream(struct sim_context *ctx, CUstream handle, bool per_thread)
-{
-	struct sim_stream *stream;
-	CUresult result;
-
-	pthread_mutex_lock(&sim_lock);
-	stream = sim_stream_of(ctx, handle, per_thread);
-	result = !stream ? CUDA_ERROR_INVALID_HANDLE : stream->done < stream->queued ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-/* One body, two names: the stream form and its per-thread twin. */
-#define BOTH(symbol, params, body_legacy, body_twin)                                                                   \
-	CUresult CUDAAPI symbol params                                                                                 \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol, ctx);                                                                            \
-		return body_legacy;                                                                                    \
-	}                                                                                                              \
-	CUresult CUDAAPI symbol##_ptsz params                                                                          \
-	{                                                                                                              \
-		ENTER_CONTEXT(symbol##_ptsz, ctx);                                                                     \
-		return body_twin;                                                                                      \
-	}
-
-BOTH(cuStreamQuery, (CUstream stream), query_stream(ctx, stream, false), query_stream(ctx, stream, true))
-BOTH(cuStreamSynchronize, (CUstream stream), sim_wait_stream(ctx, stream, false), sim_wait_stream(ctx, stream, true))
-
-struct host_call {
-	CUhostFn function;
-	void *user;
-};
-
-static void run_host(void *arg)
-{
-	struct host_call *call = arg;
-
-	call->function(call->user);
-}
-
-static CUresult host_function(struct sim_context *ctx, CUstream stream, bool per_thread, CUhostFn function, void *user)
-{
-	struct host_call *call = malloc(sizeof(*call));
-
-	if (!call)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*call = (struct host_call){function, user};
-	return sim_submit_typed(ctx, stream, per_thread, run_host, call, false, CU_GRAPH_NODE_TYPE_HOST, sizeof(*call));
-}
-
-BOTH(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *user), host_function(ctx, stream, false, fn, user),
-	host_function(ctx, stream, true, fn, user))
-
-/* ---- events ---- */
-
-struct sim_event {
-	struct sim_context *context;
-	struct sim_dep deps[DEPS_MAX];
-	size_t count;
-	struct sim_graph *capture;
-	CUstreamCaptureMode capture_mode;
-	bool alive;
-	struct sim_event *next;
-};
-static struct sim_event *events;
-
-static struct sim_event *event_of(CUevent handle)
-{
-	for (struct sim_event *event = events; event; event = event->next) {
-		if (event == (struct sim_event *)handle && event->alive && event->context->alive)
-			return event;
-	}
-	return NULL;
-}
-
-CUresult CUDAAPI cuEventCreate(CUevent *ret_event, unsigned int flags)
-{
-	struct sim_event *event;
-
-	ENTER_CONTEXT(cuEventCreate, ctx);
-	pthread_mutex_lock(&sim_lock);
-	for (event = events; event && (event->alive && event->context->alive); event = event->next)
-		;
-	if (!event) {
-		event = calloc(1, sizeof(*event));
-		if (event) {
-			event->next = events;
-			events = event;
-		}
-	}
-	if (event) {
-		event->context = ctx;
-		event->count = 0;
-		event->capture = NULL;
-		event->alive = true;
-	}
-	pthread_mutex_unlock(&sim_lock);
-	*ret_event = (CUevent)event;
-	return event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult destroy_event(CUevent handle)
-{
-	struct sim_event *event;
-
-	pthread_mutex_lock(&sim_lock);
-	event = event_of(handle);
-	if (event)
-		event->alive = false;
-	pthread_mutex_unlock(&sim_lock);
-	return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult CUDAAPI cuEventDestroy(CUevent event)
-{
-	ENTER(cuEventDestroy);
-	return destroy_event(event);
-}
-
-CUresult CUDAAPI cuEventDestroy_v2(CUevent event)
-{
-	ENTER(cuEventDestroy_v2);
-	return destroy_event(event);
-}
-
-static CUresult record(struct sim_context *ctx, CUevent handle, CUstream stream_handle, bool per_thread)
-{
-	struct sim_stream *stream;
-	struct sim_event *event;
-	CUresult result = CUDA_ERROR_INVALID_HANDLE;
-
-	pthread_mutex_lock(&sim_lock);
-	event = event_of(handle);
-	stream = sim_stream_of(ctx, stream_handle, per_thread);
-	if (event && stream) {
-		event->count = 0;
-		event->capture = stream->capture;
-		event->capture_mode = stream->capture_mode;
-		if (!stream->capture) {
-			if (stream == ctx->legacy) /* stands behind the blocking streams */
-				submit(stream, nothing, NULL, true, NULL, 0);
-			event->deps[event->count++] = (struct sim_dep){stream, stream->queued};
-		}
-		result = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-BOTH(cuEventRecord, (CUevent event, CUstream stream), record(ctx, event, stream, false), record(ctx, event, stream, true))
-
-CUresult CUDAAPI cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
-{
-	struct sim_context *ctx;
-	struct sim_event *event;
-	CUresult result;
-
-	ENTER(cuCtxRecordEvent);
-	if (sim_config.without_record)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	result = sim_capture_check(true);
-	if (result != CUDA_SUCCESS)
-		return result;
-	pthread_mutex_lock(&sim_lock);
-	ctx = handle ? sim_context_of(handle) : sim_current();
-	event = event_of(event_handle);
-	if (!ctx)
-		result = CUDA_ERROR_INVALID_CONTEXT;
-	else if (!event)
-		result = CUDA_ERROR_INVALID_HANDLE;
-	else if (ctx->sticky)
-		result = ctx->sticky;
-	if (result == CUDA_SUCCESS) {
-		event->count = 0;
-		event->capture = NULL;
-		for (struct sim_stream *stream = ctx->streams; stream; stream = stream->next) {
-			if (stream->done < stream->queued && event->count < DEPS_MAX)
-				event->deps[event->count++] = (struct sim_dep){stream, stream->queued};
-		}
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-CUresult CUDAAPI cuEventQuery(CUevent handle)
-{
-	struct sim_event *event;
-	CUresult result;
-
-	ENTER(cuEventQuery);
-	pthread_mutex_lock(&sim_lock);
-	event = event_of(handle);
-	if (!event)
-		result = CUDA_ERROR_INVALID_HANDLE;
-	else if (event->context->sticky)
-		result = event->context->sticky;
-	else
-		result = passed(event->deps, event->count) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-CUresult CUDAAPI cuEventSynchronize(CUevent handle)
-{
-	struct sim_event *event;
-	CUresult result = CUDA_ERROR_INVALID_HANDLE;
-
-	ENTER(cuEventSynchronize);
-	pthread_mutex_lock(&sim_lock);
-	event = event_of(handle);
-	if (event) {
-		struct sim_dep deps[DEPS_MAX];
-		size_t count = event->count;
-
-		memcpy(deps, event->deps, count * sizeof(*deps));
-		for (size_t i = 0; i < count; i++)
-			deps[i].stream->users++;
-		wait_deps(deps, count);
-		for (size_t i = 0; i < count; i++)
-			deps[i].stream->users--;
-		result = event->context->sticky;
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-CUresult CUDAAPI cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
-{
-	ENTER(cuEventElapsedTime_v2);
-	*ms = 0.001f; /* no clock in the simulation yet */
-	return CUDA_SUCCESS;
-}
-
-static CUresult wait_event(struct sim_context *ctx, CUstream stream_handle, bool per_thread, CUevent handle)
-{
-	struct sim_stream *stream;
-	struct sim_event *event;
-	CUresult result = CUDA_SUCCESS;
-
-	pthread_mutex_lock(&sim_lock);
-	stream = sim_stream_of(ctx, stream_handle, per_thread);
-	event = event_of(handle);
-	if (!stream || !event) {
-		result = CUDA_ERROR_INVALID_HANDLE;
-	} else if (event->capture) { /* the stream joins the capture the event was recorded in */
-		if (!stream->capture) {
-			stream->capture = event->capture;
-			stream->capture_mode = event->capture_mode;
-			stream->capture_joined = true;
-			stream->capture_invalid = false;
-		}
-	} else {
-		result = submit(stream, nothing, NULL, true, event->deps, event->count);
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-BOTH(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags), wait_event(ctx, stream, false, event),
-	wait_event(ctx, stream, true, event))
-
-/* ---- capture ---- */
-
-CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-	CUstreamCaptureMode before = *sim_thread_mode();
-
-	ENTER(cuThreadExchangeStreamCaptureMode);
-	*sim_thread_mode() = *mode;
-	*mode = before;
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_capture_check(bool always)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	pthread_mutex_lock(&sim_lock);
-	for (struct sim_stream *stream = all_streams; stream; stream = stream->all_next) {
-		bool forbidden = always || (*sim_thread_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-						   stream->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
-
-		if (!stream->capture || !forbidden)
-			continue;
-		stream->capture_invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-static CUresult begin(struct sim_context *ctx, CUstream handle, bool per_thread, CUstreamCaptureMode mode)
-{
-	struct sim_stream *stream;
-	CUresult result = CUDA_SUCCESS;
-
-	pthread_mutex_lock(&sim_lock);
-	stream = sim_stream_of(ctx, handle, per_thread);
-	if (!stream)
-		result = CUDA_ERROR_INVALID_HANDLE;
-	else if (stream == ctx->legacy)
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	else if (stream->capture)
-		result = CUDA_ERROR_ILLEGAL_STATE;
-	if (result == CUDA_SUCCESS) {
-		stream->capture = sim_graph_new();
-		stream->capture_mode = mode;
-		stream->capture_invalid = stream->capture_joined = false;
-		if (!stream->capture)
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-BOTH(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), begin(ctx, stream, false, mode),
-	begin(ctx, stream, true, mode))
-
-static CUresult end(struct sim_context *ctx, CUstream handle, bool per_thread, CUgraph *ret_graph)
-{
-	struct sim_stream *stream;
-	struct sim_graph *graph = NULL;
-	CUresult result = CUDA_SUCCESS;
-
-	pthread_mutex_lock(&sim_lock);
-	stream = sim_stream_of(ctx, handle, per_thread);
-	if (!stream)
-		result = CUDA_ERROR_INVALID_HANDLE;
-	else if (!stream->capture || stream->capture_joined)
-		result = CUDA_ERROR_ILLEGAL_STATE;
-	if (result == CUDA_SUCCESS) {
-		bool invalid = false;
-
-		graph = stream->capture;
-		for (struct sim_stream *s = all_streams; s; s = s->all_next) {
-			if (s->capture != graph)
-				continue;
-			invalid |= s->capture_invalid;
-			s->capture = NULL;
-			s->capture_joined = s->capture_invalid = false;
-		}
-		if (invalid) {
-			sim_graph_free(graph);
-			graph = NULL;
-			result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-		}
-		*ret_graph = (CUgraph)graph;
-	}
-	pthread_mutex_unlock(&sim_lock);
-	return result;
-}
-
-BOTH(cuStreamEndCapture, (CUstream stream, CUgraph *graph), end(ctx, stream, false, graph), end(ctx, stream, true, graph))
-
-static CUresult is_capturing(struct sim_context *ctx, CUstream handle, bool per_thread, CUstreamCaptureStatus *status)
-{
-	struct sim_stream *stream;
-
-	pthread_mutex_lock(&sim_lock);
-	stream = sim_stream_of(ctx, handle, per_thread);
-	if (stream)
-		*status = !stream->capture	   ? CU_STREAM_CAPTURE_STATUS_NONE
-			  : stream->capture_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-						    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-	pthread_mutex_unlock(&sim_lock);
-	return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-BOTH(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), is_capturing(ctx, stream, false, status),
-	is_capturing(ctx, stream, true, status))
 
 /* ---- control ---- */
 
@@ -729,43 +450,50 @@ uint64_t sim_live_streams(void)
 {
 	uint64_t count = 0;
 
-	for (struct sim_stream *stream = all_streams; stream; stream = stream->all_next)
-		count += stream->alive && stream->context->alive && stream != stream->context->legacy && !stream->owner_tid;
+	for (struct sim_stream *stream = sim_all_streams; stream; stream = stream->all_next)
+		count += stream->alive && stream->context->alive && stream != stream->context->legacy && !stream->owner;
 	return count;
 }
 
-uint64_t sim_live_events(void)
+void sim_streams_end(struct sim_context *ctx)
 {
-	uint64_t count = 0;
-
-	for (struct sim_event *event = events; event; event = event->next)
-		count += event->alive && event->context->alive;
-	return count;
+	for (struct sim_stream *stream = ctx->streams; stream; stream = stream->next) {
+		sim_capture_abandon(stream);
+		stream->alive = false;
+		stream->stop = true;
+		stream->owner = 0;
+	}
+	ctx->streams = ctx->legacy = NULL;
+	sim_events_end(ctx);
+	sim_modules_end(ctx);
+	pthread_cond_broadcast(&sim_moved);
 }
 
 void sim_streams_drop_all(void)
 {
 	pthread_mutex_lock(&sim_lock);
-	for (struct sim_stream *stream = all_streams; stream; stream = stream->all_next)
+	__atomic_store_n(&sim_stopping, true, __ATOMIC_RELEASE);
+	for (struct sim_stream *stream = sim_all_streams; stream; stream = stream->all_next) {
+		sim_capture_abandon(stream);
 		stream->stop = true;
+	}
 	pthread_cond_broadcast(&sim_moved);
-	for (struct sim_stream *stream = all_streams; stream; stream = stream->all_next) {
+	for (struct sim_stream *stream = sim_all_streams; stream; stream = stream->all_next) {
 		while (stream->worker)
 			pthread_cond_wait(&sim_moved, &sim_lock);
 	}
-	while (all_streams) {
-		struct sim_stream *stream = all_streams;
+	sim_events_drop_all();
+	sim_graphs_drop_all();
+	while (sim_all_streams) {
+		struct sim_stream *stream = sim_all_streams;
 
-		all_streams = stream->all_next;
+		sim_all_streams = stream->all_next;
+		free(stream->tips);
+		free(stream->attributes);
 		free(stream);
-	}
-	while (events) {
-		struct sim_event *event = events;
-
-		events = event->next;
-		free(event);
 	}
 	for (struct sim_context *ctx = sim_contexts; ctx; ctx = ctx->next)
 		ctx->streams = ctx->legacy = NULL;
+	__atomic_store_n(&sim_stopping, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&sim_lock);
 }

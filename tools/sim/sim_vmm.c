@@ -45,6 +45,26 @@ bool sim_reserved(uint64_t address)
 	return reservation_of(address) != NULL;
 }
 
+bool sim_reservation_at(uint64_t address, uint64_t *ret_address, uint64_t *ret_bytes)
+{
+	struct reservation *reservation = reservation_of(address);
+
+	if (reservation) {
+		*ret_address = reservation->address;
+		*ret_bytes = reservation->bytes;
+	}
+	return reservation != NULL;
+}
+
+bool sim_reservation_between(uint64_t address, uint64_t end)
+{
+	for (size_t i = 0; i < reservation_count; i++) {
+		if (reservations[i].address < end && address < reservations[i].address + reservations[i].bytes)
+			return true;
+	}
+	return false;
+}
+
 /* Index of the first mapping that ends after @address. */
 static size_t first_after(uint64_t address)
 {
@@ -101,22 +121,54 @@ static void settle(struct sim_handle *handle)
 	free(handle);
 }
 
+static bool device_ok(int id)
+{
+	return id >= 0 && id < sim_config.devices;
+}
+
+static CUresult location_of(const CUmemAllocationProp *prop, int *ret_location)
+{
+	switch ((int)prop->location.type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		*ret_location = prop->location.id;
+		return device_ok(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	case CU_MEM_LOCATION_TYPE_HOST: /* documented: cannot be shared, the id does not matter */
+		if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+			return CUDA_ERROR_INVALID_VALUE;
+		break;
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+		if (prop->location.id != 0) /* one node here */
+			return CUDA_ERROR_INVALID_VALUE;
+		break;
+	default: /* HOST_NUMA_CURRENT too, as documented */
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	*ret_location = SIM_HOST;
+	return sim_config.without_host_numa ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
 	CUmemAllocationGranularity_flags option)
 {
+	CUresult result;
+	int location;
+
 	ENTER(cuMemGetAllocationGranularity);
 	if (!granularity || !prop)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_config.without_vmm)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	*granularity = SIM_PAGE;
-	return CUDA_SUCCESS;
+	result = location_of(prop, &location);
+	if (result == CUDA_SUCCESS)
+		*granularity = SIM_PAGE;
+	return result;
 }
 
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags)
 {
 	uint64_t extra, base;
 	void *area;
+	bool noted;
 
 	ENTER(cuMemAddressReserve);
 	if (!ptr || !size || size % SIM_PAGE || (alignment & (alignment - 1)))
@@ -135,9 +187,14 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
 	if ((uint64_t)area + size + extra > base + size)
 		munmap((void *)(base + size), (uint64_t)area + extra - base);
 	pthread_mutex_lock(&sim_lock);
-	if (list_room(&reservations, reservation_count, &reservation_capacity, sizeof(*reservations)))
+	noted = list_room(&reservations, reservation_count, &reservation_capacity, sizeof(*reservations));
+	if (noted)
 		reservations[reservation_count++] = (struct reservation){base, size};
 	pthread_mutex_unlock(&sim_lock);
+	if (!noted) {
+		munmap((void *)base, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	*ptr = base;
 	return CUDA_SUCCESS;
 }
@@ -160,22 +217,6 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	}
 	pthread_mutex_unlock(&sim_lock);
 	return result;
-}
-
-static CUresult location_of(const CUmemAllocationProp *prop, int *ret_location)
-{
-	switch ((int)prop->location.type) {
-	case CU_MEM_LOCATION_TYPE_DEVICE:
-		*ret_location = prop->location.id;
-		return prop->location.id >= 0 && prop->location.id < sim_config.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-	case CU_MEM_LOCATION_TYPE_HOST:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		*ret_location = SIM_HOST;
-		return sim_config.without_host_numa ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
-	}
 }
 
 /* A handle over @fd, which it owns. sim_lock held. */
@@ -326,52 +367,88 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+#define HOST_BIT (1u << 31)
+
+/* The bit of a location in a mapping's rights. The CPU may be given access to host memory only. */
+static CUresult access_bit(const CUmemLocation *location, const struct sim_mapping *mapping, uint32_t *ret_bit)
+{
+	switch ((int)location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		*ret_bit = device_ok(location->id) ? 1u << location->id : 0;
+		return *ret_bit ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+		*ret_bit = HOST_BIT;
+		return mapping->handle->location == SIM_HOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static void grant(struct sim_mapping *mapping, uint32_t bit, CUmemAccess_flags flags)
+{
+	mapping->readable &= ~bit;
+	mapping->writable &= ~bit;
+	if (flags & CU_MEM_ACCESS_FLAGS_PROT_READ)
+		mapping->readable |= bit;
+	if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		mapping->writable |= bit;
+}
+
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t desc_count)
 {
+	CUresult result = CUDA_SUCCESS;
 	size_t first, count;
+	uint32_t bit;
 
 	ENTER(cuMemSetAccess);
 	if (!desc || !desc_count)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim_lock);
 	count = whole_mappings(ptr, size, &first);
-	for (size_t i = first; i < first + count; i++) {
+	if (!count)
+		result = CUDA_ERROR_INVALID_VALUE;
+	/* All is checked before anything changes. */
+	for (size_t i = first; i < first + count && result == CUDA_SUCCESS; i++) {
+		for (size_t d = 0; d < desc_count && result == CUDA_SUCCESS; d++) {
+			result = access_bit(&desc[d].location, mappings[i], &bit);
+			if (desc[d].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc[d].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+				desc[d].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+				result = CUDA_ERROR_INVALID_VALUE;
+		}
+	}
+	for (size_t i = first; i < first + count && result == CUDA_SUCCESS; i++) {
 		struct sim_mapping *mapping = mappings[i];
 
 		for (size_t d = 0; d < desc_count; d++) {
-			uint32_t bit = desc[d].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << desc[d].location.id : 1u << 31;
-
-			mapping->readable &= ~bit;
-			mapping->writable &= ~bit;
-			if (desc[d].flags & CU_MEM_ACCESS_FLAGS_PROT_READ)
-				mapping->readable |= bit;
-			if (desc[d].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-				mapping->writable |= bit;
+			access_bit(&desc[d].location, mapping, &bit);
+			grant(mapping, bit, desc[d].flags);
 		}
 		mprotect((void *)mapping->address, mapping->bytes,
 			mapping->writable ? PROT_READ | PROT_WRITE : mapping->readable ? PROT_READ : PROT_NONE);
 	}
 	pthread_mutex_unlock(&sim_lock);
-	return count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return result;
 }
 
 CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct sim_mapping *mapping;
+	uint32_t bit;
 
 	ENTER(cuMemGetAccess);
 	if (!flags || !location)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim_lock);
 	mapping = sim_mapping_at(ptr);
-	if (mapping) {
-		uint32_t bit = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? 1u << location->id : 1u << 31;
-
+	if (mapping)
+		result = access_bit(location, mapping, &bit);
+	if (result == CUDA_SUCCESS)
 		*flags = (mapping->readable & bit ? CU_MEM_ACCESS_FLAGS_PROT_READ : 0) |
 			 (mapping->writable & bit ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0);
-	}
 	pthread_mutex_unlock(&sim_lock);
-	return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return result;
 }
 
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_handle, void *address)

@@ -1,15 +1,15 @@
-"""tests/sim/pages.py
+"""tests/sim/session_pages.py
 What the processes of a session left in their stats pages (lifecycle/stats.h), read after they have ended."""
 import glob
 import os
 import struct
 
 MAGIC = 0x53544154534C4253
-VERSION = 1
+VERSION = 2
 DEVICES = 16
 NATIVE = ("small", "capture", "refused", "pitched", "uvm", "pool", "array", "vmm", "pinned")
 
-HEAD = struct.Struct("<QIIiIQ32s16sIIQQQ")
+HEAD = struct.Struct("<QIIiIQQQII32s16sIIQQQ")
 BYTES = struct.Struct("<QQQQ")  # bytes, peak, count, total count
 REST = struct.Struct("<QQQ")  # requested, pending, cached
 DEVICE_BYTES = BYTES.size * (1 + len(NATIVE)) + REST.size
@@ -28,8 +28,8 @@ class Page:
     """One process. `device` holds those that the process saw."""
 
     def __init__(self, data):
-        (magic, version, size, self.pid, self.state, self.start, role, comm, self.active, count, self.mapped, self.by_name,
-         self.unknown) = HEAD.unpack_from(data, 0)
+        (magic, version, size, self.pid, self.state, self.start, self.page_id, self.run_id, self.locked, _, role, comm,
+         self.active, count, self.mapped, self.by_name, self.unknown) = HEAD.unpack_from(data, 0)
         if magic != MAGIC or version != VERSION or size != len(data) or size != HEAD.size + DEVICES * DEVICE_BYTES:
             raise ValueError("not a stats page of version %d: raise this reader's version with the header's" % VERSION)
         self.comm = comm.split(b"\0")[0].decode()
