@@ -13,6 +13,15 @@ enum {
 	OPTIONS_MAX = 32, /* options of one command */
 };
 
+static char *kept;
+static size_t kept_room;
+
+void fail_into(char *text, size_t room)
+{
+	kept = text;
+	kept_room = room;
+}
+
 int fail(enum exit_status status, const char *format, ...)
 {
 	char line[4096]; /* one write, so that lines of several processes do not mix; paths fit, longer is cut */
@@ -25,6 +34,10 @@ int fail(enum exit_status status, const char *format, ...)
 	va_end(args);
 	/* file names and words may hold anything; the promise is one line */
 	text_make_printable(line);
+	if (kept) {
+		snprintf(kept, kept_room, "%s", line + used);
+		return status;
+	}
 	fflush(stdout);
 	fprintf(stderr, "%s\n", line);
 	return status;

@@ -5,6 +5,7 @@
 #define SUBLET_TOOLS_COMMAND_H
 
 #include <getopt.h>
+#include <stddef.h>
 
 #include "base/attributes.h"
 
@@ -24,6 +25,10 @@ enum exit_status {
 /* One line on stderr: `sublet: error: TEXT`. Say what is wrong, then `; ` and what to do. Lower case, no full stop.
  * Returns @status, so that a failure is one line at its place. */
 int fail(enum exit_status status, const char *format, ...) SUBLET_PRINTF(2, 3);
+
+/* From now on fail() writes its text into @text (of @room bytes, without `sublet: error: `) and says nothing; NULL: it
+ * speaks again. For a command that reports what other parts complain of. */
+void fail_into(char *text, size_t room);
 
 /* The same for an option that getopt_long refused with '?' or ':' (call it with opterr = 0 and an option string that
  * starts with "+:" or ":"): names it, suggests the nearest of @options, points at the help. Returns STATUS_USAGE. */
