@@ -7,6 +7,7 @@
 #include <getopt.h>
 
 #include "base/attributes.h"
+#include "base/words.h"
 
 enum exit_status {
 	STATUS_GOOD = 0,
@@ -28,8 +29,5 @@ int fail(enum exit_status status, const char *format, ...) SUBLET_PRINTF(2, 3);
 /* The same for an option that getopt_long refused with '?' or ':' (call it with opterr = 0 and an option string that
  * starts with "+:" or ":"): names it, suggests the nearest of @options, points at the help. Returns STATUS_USAGE. */
 int fail_option(const char *command, int getopt_answer, char **argv, const struct option *options);
-
-/* The word of the NULL-ended list @words that a person most likely meant by @word, NULL when none is near. */
-const char *nearest_word(const char *word, const char *const *words);
 
 #endif
