@@ -61,7 +61,7 @@ const char *first_role(const struct policy_tree *tree, uint64_t set)
 {
 	uint32_t number = set ? (uint32_t)__builtin_ctzll(set) : POLICY_NONE_BIT;
 
-	return number < tree->roles_count ? tree->roles[number].name.text : "a process without a role";
+	return number < tree->roles_count ? tree->roles[number].name.text : "(a process without a role)";
 }
 
 static void check_phase(struct phase_tree *phase, const struct names *roles, struct diagnostics *diagnostics)

@@ -25,7 +25,7 @@ static inline bool is_in(uint64_t set, uint32_t number)
 uint64_t all_roles(const struct policy_tree *tree);
 /* Roles that @object's match lets through and that run in @phase. */
 uint64_t running_roles(const struct policy_tree *tree, const struct object_tree *object, uint32_t phase);
-/* Name of the first role of @set, "a process without a role" for the none bit alone. */
+/* Name of the first role of @set, "(a process without a role)" for the none bit alone. */
 const char *first_role(const struct policy_tree *tree, uint64_t set);
 
 #endif

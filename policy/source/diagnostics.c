@@ -104,6 +104,7 @@ void remark(struct diagnostics *diagnostics, struct where where, const char *for
 void suggest(struct diagnostics *diagnostics, const char *given, const char *const *words)
 {
 	const char *near = nearest_word(given, words);
+	const char *listed[WORDS_LISTED];
 	char list[512];
 	size_t used = 0, count = 0;
 
@@ -111,12 +112,17 @@ void suggest(struct diagnostics *diagnostics, const char *given, const char *con
 		remark(diagnostics, NOWHERE, "did you mean '%s'?", near);
 		return;
 	}
-	while (words[count])
-		count++;
-	if (!count || count > WORDS_LISTED)
+	for (; *words; words++) {
+		if (!**words)
+			continue; /* keeps a number in its list, and has no name */
+		if (count == WORDS_LISTED)
+			return;
+		listed[count++] = *words;
+	}
+	if (!count)
 		return;
 	for (size_t i = 0; i < count; i++) {
-		int more = snprintf(list + used, sizeof(list) - used, "%s'%s'", i == 0 ? "" : i + 1 == count ? " and " : ", ", words[i]);
+		int more = snprintf(list + used, sizeof(list) - used, "%s'%s'", i == 0 ? "" : i + 1 == count ? " and " : ", ", listed[i]);
 
 		if (more < 0 || (size_t)more >= sizeof(list) - used)
 			return;
