@@ -96,7 +96,10 @@ static struct policy_wanted wanted_without_phase(const struct object_tree *objec
 
 static bool wants(const struct policy_tree *tree, const struct object_tree *object, enum policy_want want)
 {
-	for (size_t i = 0; i <= tree->phases_count; i++)
+	/* where there are no phases, the row for "no phase" is the only one */
+	size_t rows = tree->phases_count ? tree->phases_count : 1;
+
+	for (size_t i = 0; i < rows; i++)
 		if (object->wants[i].want == want)
 			return true;
 	return false;
@@ -109,7 +112,8 @@ static struct where key_where(const struct object_tree *object)
 	return object->otherwise_where.line ? object->otherwise_where : object->name.where;
 }
 
-static void check_discard(const struct object_tree *object, struct diagnostics *diagnostics)
+/* False when bytes would be lost: then the object's wants say nothing more. */
+static bool check_discard(const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	bool is_discard = object->otherwise_where.line && object->otherwise == POLICY_OTHERWISE_DISCARD;
 
@@ -117,13 +121,13 @@ static void check_discard(const struct object_tree *object, struct diagnostics *
 		if (object->exclusive.value)
 			complain(diagnostics, MESSAGE_WITHOUT_EFFECT, object->exclusive.where,
 				"'exclusive' only matters with 'otherwise: discard'; leave it out");
-		return;
+		return true;
 	}
 	if (object->class == POLICY_CLASS_PERMANENT) {
 		complain(diagnostics, MESSAGE_DISCARD_PERMANENT, object->otherwise_where,
 			"'%s' is permanent, its bytes exist nowhere else and 'discard' would lose them; write 'offload' or 'park', or "
 			"'class: regenerable' if the program writes them anew", object->name.text);
-		return;
+		return false;
 	}
 	if (!object->exclusive.value) {
 		complain(diagnostics, MESSAGE_DISCARD_NOT_EXCLUSIVE, object->otherwise_where,
@@ -132,6 +136,7 @@ static void check_discard(const struct object_tree *object, struct diagnostics *
 		remark(diagnostics, NOWHERE,
 			"write 'exclusive: true' if these allocations never hold anything else, or 'offload' to say what happens");
 	}
+	return true;
 }
 
 static void check_class(const struct object_tree *object, struct diagnostics *diagnostics)
@@ -202,7 +207,8 @@ static void check_holes(const struct policy_tree *tree, const struct object_tree
 			"from host memory), make the object resident in '%s', or name the kernels that may touch it in 'scannable'",
 			tree->phases[phase].name.text, object->name.text, first_role(tree, running), tree->phases[phase].name.text);
 		if (object->match.roles_set == POLICY_ANY)
-			remark(diagnostics, object->match.where, "the match names no role, so it takes processes of all roles and of none");
+			remark(diagnostics, object->match.where, "%s no role, so it takes processes of all roles and of none",
+				object->kind == POLICY_RULE_DEFAULT ? "'defaults' has" : "the match names");
 		return; /* one is enough to find the line */
 	}
 }
@@ -279,7 +285,8 @@ void check_objects(struct policy_tree *tree, struct diagnostics *diagnostics)
 		if (!object->class_where.line)
 			continue; /* pinned, built in, or not readable and said so */
 		check_class(object, diagnostics);
-		check_discard(object, diagnostics);
+		if (!check_discard(object, diagnostics))
+			continue;
 		check_window(tree, object, diagnostics);
 		check_holes(tree, object, diagnostics);
 		check_effect(tree, object, diagnostics);

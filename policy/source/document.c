@@ -137,9 +137,11 @@ static struct node *scalar_node(struct reading *reading, const yaml_event_t *eve
 		complain(reading->diagnostics, MESSAGE_TOO_LARGE, node->where, "a text of %zu bytes; at most %d are taken", length,
 			DOCUMENT_TEXT_MAX);
 		length = 0;
+		node->is_refused = true;
 	} else if (memchr(text, '\0', length)) {
 		complain(reading->diagnostics, MESSAGE_VALUE, node->where, "a text with a zero byte; leave out the '\\0'");
 		length = 0;
+		node->is_refused = true;
 	}
 	node->text = arena_copy(reading->arena, text, length);
 	node->is_quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
@@ -164,8 +166,10 @@ static struct node *node_of(struct reading *reading, const yaml_event_t *event)
 		break;
 	default: /* an alias, or what cannot stand here */
 		node = node_new(reading, NODE_SCALAR, event);
-		if (node)
+		if (node) {
 			node->text = "";
+			node->is_refused = true;
+		}
 		complain(reading->diagnostics, MESSAGE_ALIAS, where_of(event->start_mark, event->end_mark),
 			"aliases are not part of the policy language; write the value, and put a pattern that starts with '*' in quotes");
 	}
@@ -185,7 +189,7 @@ static bool place_node(struct reading *reading, struct level *level, struct node
 {
 	if (level->node->kind == NODE_MAP && !level->key) {
 		if (node->kind != NODE_SCALAR) {
-			complain(reading->diagnostics, MESSAGE_TYPE, node->where, "a key must be a word, not a list or mapping");
+			complain(reading->diagnostics, MESSAGE_TYPE, node->where, "a list or mapping cannot be a key; write a word");
 			return false;
 		}
 		level->key = node;
@@ -299,6 +303,6 @@ const struct node *node_get(const struct node *map, const char *key)
 
 bool node_is_null(const struct node *node)
 {
-	return node->kind == NODE_SCALAR && !node->is_quoted &&
+	return node->kind == NODE_SCALAR && !node->is_quoted && !node->is_refused &&
 	       (!node->text[0] || strcmp(node->text, "~") == 0 || strcasecmp(node->text, "null") == 0);
 }

@@ -22,6 +22,7 @@ struct node {
 	enum node_kind kind;
 	struct where where;
 	const char *text;       /* scalar */
+	bool is_refused;        /* complained about already: whatever it was meant to be is not missed again */
 	bool is_quoted;         /* scalar in quotes, or a block: never a number, a truth value or nothing */
 	const struct node *key; /* of a value in a mapping: its key, a scalar */
 	struct node *first, *last; /* list elements, or the values of a mapping */

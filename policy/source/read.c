@@ -53,7 +53,7 @@ bool read_place(struct reader *reader, const struct node *node, const char *key,
 		if (!(policy_keys[i].places & place) || !policy_keys[i].is_required || node_get(node, policy_keys[i].name))
 			continue;
 		complain(reader->diagnostics, MESSAGE_MISSING_KEY, (struct where){node->where.line, node->where.column, 1},
-			"%s needs '%s'; write '%s: ' and %s", place_spoken(place), policy_keys[i].name, policy_keys[i].name,
+			"%s needs '%s'; write '%s: ...' with %s", place_spoken(place), policy_keys[i].name, policy_keys[i].name,
 			type_written(policy_keys[i].type));
 	}
 	return true;
@@ -75,7 +75,7 @@ static struct role_tree *add_role(struct reader *reader, struct word name)
 		}
 	}
 	if (tree->roles_count == POLICY_ROLES_MAX) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d roles", POLICY_ROLES_MAX);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d roles; one policy is one session, split it", POLICY_ROLES_MAX);
 		return NULL;
 	}
 	if (!arena_room(reader->arena, &tree->roles, tree->roles_count, sizeof(*tree->roles)))
@@ -162,7 +162,7 @@ static struct phase_tree *add_phase(struct reader *reader, struct word name)
 		}
 	}
 	if (tree->phases_count == POLICY_PHASES_MAX) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d phases", POLICY_PHASES_MAX);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d phases; put steps that want the same residency into one phase", POLICY_PHASES_MAX);
 		return NULL;
 	}
 	if (!arena_room(reader->arena, &tree->phases, tree->phases_count, sizeof(*tree->phases)))
@@ -241,7 +241,7 @@ void read_triggers(struct reader *reader, const struct node *node)
 		if (!read_place(reader, child, "triggers", TRIGGER, TYPE_TRIGGERS))
 			continue;
 		if (tree->triggers_count == TRIGGERS_MAX) {
-			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where, "more than %d triggers", TRIGGERS_MAX);
+			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where, "more than %d triggers; use patterns", TRIGGERS_MAX);
 			return;
 		}
 		if (!arena_room(reader->arena, &tree->triggers, tree->triggers_count, sizeof(*tree->triggers)))

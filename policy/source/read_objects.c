@@ -114,7 +114,7 @@ static struct object_tree *add_object(struct reader *reader, enum policy_rule_ki
 
 	/* one place is kept for the default */
 	if (tree->objects_count == POLICY_RULES_MAX - 1 && kind != POLICY_RULE_DEFAULT) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d rules", POLICY_RULES_MAX - 1);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d rules; use lists and patterns", POLICY_RULES_MAX - 1);
 		return NULL;
 	}
 	if (!arena_room(reader->arena, &tree->objects, tree->objects_count, sizeof(*tree->objects)))
@@ -252,7 +252,7 @@ void read_share(struct reader *reader, const struct node *node)
 		if (!value || !value_name(reader, value, "name", &name))
 			name = (struct word){"?", child->where};
 		if (tree->groups_count == GROUPS_MAX) {
-			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where, "more than %d share groups", GROUPS_MAX);
+			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where, "more than %d share groups; name more objects in each", GROUPS_MAX);
 			return;
 		}
 		if (!arena_room(reader->arena, &tree->groups, tree->groups_count, sizeof(*tree->groups)))

@@ -47,15 +47,17 @@ bool complain_type(struct reader *reader, const struct node *node, const char *k
 {
 	static const char *const kinds[] = {"a value", "a list", "a mapping"};
 
+	if (node->is_refused)
+		return false;
 	if (node_is_null(node))
 		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' is empty; write %s, or leave the key out", key,
 			type_written(type));
 	else if (node->kind == NODE_SCALAR)
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' must be %s, not '%.60s'", key, type_written(type),
-			node->text);
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be '%.60s'; write %s", key, node->text,
+			type_written(type));
 	else
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' must be %s, not %s", key, type_written(type),
-			kinds[node->kind]);
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be %s; write %s", key, kinds[node->kind],
+			type_written(type));
 	return false;
 }
 
@@ -68,7 +70,7 @@ static bool complain_value(struct reader *reader, const struct node *node, const
 
 static bool is_scalar(struct reader *reader, const struct node *node, const char *key, enum policy_type type)
 {
-	if (node->kind != NODE_SCALAR || node_is_null(node))
+	if (node->kind != NODE_SCALAR || node_is_null(node) || node->is_refused)
 		return complain_type(reader, node, key, type);
 	return true;
 }
@@ -156,7 +158,7 @@ bool value_amount(struct reader *reader, const struct node *node, const char *ke
 	rest = decimal_parse(node->text, 2, &hundredths);
 	if (type == TYPE_AMOUNT && rest && strcmp(rest, "%") == 0) {
 		if (!hundredths || hundredths > 10000) {
-			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is not between 0.01%% and 100%%", node->text);
+			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is not between 0.01%% and 100%%; write a share such as 90%%", node->text);
 			return false;
 		}
 		amount.value.percent_hundredths = (uint32_t)hundredths;
@@ -220,7 +222,7 @@ bool value_flag(struct reader *reader, const struct node *node, const char *key,
 		}
 	}
 	if (node->is_quoted)
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' must be true or false; leave out the quotes", key);
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' is a text in quotes; write true or false without them", key);
 	else
 		complain_type(reader, node, key, TYPE_BOOL);
 	return false;

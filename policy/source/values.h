@@ -22,7 +22,7 @@ struct reader {
 /* What a person is told to write for @type. */
 const char *type_written(enum policy_type type);
 
-/* `'KEY' must be ...` at @node. Returns false. */
+/* `'KEY' cannot be ...; write ...` at @node. Returns false. */
 bool complain_type(struct reader *reader, const struct node *node, const char *key, enum policy_type type);
 
 bool value_name(struct reader *reader, const struct node *node, const char *key, struct word *ret_name);

@@ -13,7 +13,7 @@ static bool each_scalar(struct reader *reader, const struct node *node, const ch
 {
 	bool good = true;
 
-	if (node->kind == NODE_MAP || node_is_null(node))
+	if (node->kind == NODE_MAP || node_is_null(node) || node->is_refused)
 		return complain_type(reader, node, key, type);
 	if (node->kind == NODE_SCALAR)
 		return element(reader, node, key, type, arg);
@@ -28,7 +28,7 @@ static bool each_scalar(struct reader *reader, const struct node *node, const ch
 		return false;
 	}
 	for (const struct node *child = node->first; child; child = child->next) {
-		if (child->kind != NODE_SCALAR || node_is_null(child))
+		if (child->kind != NODE_SCALAR || node_is_null(child) || child->is_refused)
 			good = complain_type(reader, child, key, type);
 		else
 			good &= element(reader, child, key, type, arg);
@@ -44,7 +44,7 @@ static bool add_reference(struct reader *reader, const struct node *node, const 
 	(void)type;
 	for (size_t i = 0; i < references->count; i++) {
 		if (strcmp(references->list[i].text, node->text) == 0) {
-			complain(reader->diagnostics, MESSAGE_WITHOUT_EFFECT, node->where, "'%.60s' stands in this list twice", node->text);
+			complain(reader->diagnostics, MESSAGE_WITHOUT_EFFECT, node->where, "'%.60s' stands in this list twice; leave one out", node->text);
 			return true;
 		}
 	}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The policy language by example: every rejected form with its expected text beside it, every leniency, every shipped
+example; and the JSON Schema, asked through a validator that is not ours.
+
+After a change of wording: SUBLET_TEST_REWRITE=1 rewrites the expected texts; read the difference before you commit it."""
+import glob
+import json
+import os
+import re
+
+import harness
+
+FOLDER = os.path.join(harness.SOURCE, "tests/policy")
+EXAMPLES = sorted(glob.glob(os.path.join(harness.SOURCE, "examples/*.yaml")))
+
+
+def files(kind):
+    found = sorted(glob.glob(os.path.join(FOLDER, kind, "*.yaml")))
+    assert found, kind
+    return found
+
+
+def messages():
+    with open(os.path.join(harness.SOURCE, "policy/source/messages.def")) as text:
+        return re.findall(r'^(ERROR|WARNING)\(\w+, "([a-z-]+)", "(.+)"\)$', text.read(), re.M)
+
+
+class Files(harness.Case):
+    def given_answer(self, file, *words):
+        # run beside the file, so that the expected text has no path in it
+        return self.sublet("check", *words, os.path.basename(file), cwd=os.path.dirname(file))
+
+    def given_diagnostics(self, kind):
+        """Of all files of a kind in one run: (word the file is named for, its diagnostics)."""
+        names = [os.path.basename(f) for f in files(kind)]
+        got = self.sublet("check", "--json", *names, cwd=os.path.join(FOLDER, kind))
+        answers = json.loads(got.stdout)
+        self.assertEqual([a["file"] for a in answers], names)
+        return [(a["file"][:-len(".yaml")].split("_")[0], a["diagnostics"]) for a in answers]
+
+    def given_answer_as_expected(self, file, status):
+        got = self.given_answer(file)
+        expected = file[:-len(".yaml")] + ".expected"
+        self.assertEqual((got.returncode, got.stderr), (status, ""), file)
+        if os.environ.get("SUBLET_TEST_REWRITE"):
+            with open(expected, "w") as to:
+                to.write(got.stdout)
+        with open(expected) as text:
+            self.assertEqual(got.stdout, text.read(), file)
+        return got
+
+    def every_rejected_form_is_refused_with_its_text(self):
+        for file in files("rejected"):
+            with self.subTest(os.path.basename(file)):
+                got = self.given_answer_as_expected(file, 1)
+                self.assertIn(" error: ", got.stdout)
+
+    def every_questionable_form_is_warned_about_with_its_text(self):
+        for file in files("warned"):
+            with self.subTest(os.path.basename(file)):
+                got = self.given_answer_as_expected(file, 0)
+                self.assertIn(" warning: ", got.stdout)
+                self.assertEqual(self.given_answer(file, "--strict").returncode, 1)
+
+    def every_leniency_is_accepted_without_a_word(self):
+        for file in files("accepted"):
+            with self.subTest(os.path.basename(file)):
+                got = self.given_answer(file, "--strict")
+                self.assertEqual((got.returncode, got.stderr, got.stdout.count("\n")), (0, "", 1), got)
+
+    def every_kind_of_complaint_has_a_file_named_for_it(self):
+        names = {kind: {os.path.basename(f)[:-len(".yaml")].split("_")[0] for f in files(folder)}
+                 for kind, folder in (("ERROR", "rejected"), ("WARNING", "warned"))}
+        self.assertGreater(len(messages()), 30)
+        for kind, word, _ in messages():
+            self.assertIn(word, names[kind])
+
+    def a_file_named_for_a_kind_gets_that_kind(self):
+        words = {word for _, word, _ in messages()}
+        for folder in ("rejected", "warned"):
+            for word, diagnostics in self.given_diagnostics(folder):
+                if word in words:
+                    self.assertIn(word, [d["kind"] for d in diagnostics])
+
+    def every_complaint_names_a_fix(self):
+        """After `; ` in its text, or in a note."""
+        for folder in ("rejected", "warned"):
+            for word, diagnostics in self.given_diagnostics(folder):
+                for d in diagnostics:
+                    with self.subTest(word):
+                        self.assertTrue("; " in d["text"] or d["notes"], d["text"])
+
+    def complaints_follow_the_house_style(self):
+        for folder in ("rejected", "warned"):
+            for _, diagnostics in self.given_diagnostics(folder):
+                for text in [d["text"] for d in diagnostics] + [n["text"] for d in diagnostics for n in d["notes"]]:
+                    self.assertFalse(text.endswith((".", " ")), text)
+                    self.assertFalse(text[0].isupper(), text)
+
+    def complaints_come_in_the_order_of_the_file(self):
+        for folder in ("rejected", "warned"):
+            for word, diagnostics in self.given_diagnostics(folder):
+                places = [(d["line"], d["column"]) for d in diagnostics]
+                self.assertEqual(places, sorted(places), word)
+
+    def every_example_passes_without_a_warning(self):
+        self.assertGreaterEqual(len(EXAMPLES), 7)
+        for file in EXAMPLES:
+            with self.subTest(os.path.basename(file)):
+                got = self.given_answer(file, "--strict")
+                self.assertEqual((got.returncode, got.stderr, got.stdout.count("\n")), (0, "", 1), got.stdout)
+
+    def every_example_starts_with_what_it_is_for(self):
+        for file in EXAMPLES:
+            with open(file) as text:
+                head = text.read().split("version: 1")[0].splitlines()
+            self.assertGreaterEqual(len(head), 4, file)
+            self.assertTrue(all(not line or line.startswith("#") for line in head), file)
+            self.assertTrue(any("sublet run --policy %s" % os.path.basename(file) in line for line in head), file)
+
+
+class Schema(harness.Case):
+    def given_validator(self):
+        try:
+            import jsonschema
+            import yaml
+        except ImportError as missing:
+            self.skipTest("%s; install python3-jsonschema and python3-yaml" % missing)
+        schema = json.loads(self.sublet("check", "--schema").stdout)
+        jsonschema.Draft202012Validator.check_schema(schema)
+        validator = jsonschema.Draft202012Validator(schema)
+
+        def wrong(file):
+            with open(file, "rb") as text:
+                return [e.message for e in validator.iter_errors(yaml.safe_load(text.read()))]
+        return wrong
+
+    def every_example_and_leniency_is_valid_for_another_validator(self):
+        wrong = self.given_validator()
+        for file in EXAMPLES + files("accepted") + files("warned"):
+            with self.subTest(os.path.basename(file)):
+                self.assertEqual(wrong(file), [])
+
+    def shapes_that_check_refuses_are_refused_by_the_schema_too(self):
+        wrong = self.given_validator()
+        for name in ("unknown-key_near", "unknown-key_in_match", "missing-key_class", "missing-key_version", "type_list_for_size",
+                     "type_mapping_for_objects", "value_size_unit", "value_class", "value_otherwise", "version_newer",
+                     "name_characters", "value_duration_without_unit", "value_quorum_zero", "type_version_quoted"):
+            with self.subTest(name):
+                self.assertNotEqual(wrong(os.path.join(FOLDER, "rejected", name + ".yaml")), [])
+
+    def schema_has_every_key_of_the_list_with_its_sentence(self):
+        with open(os.path.join(harness.SOURCE, "policy/keys.def")) as text:
+            rows = re.findall(r"^KEY\(([A-Z_ |]+), (\w+), \w+, (\w+), \"(.*)\"\)$", text.read(), re.M)
+        self.assertGreater(len(rows), 50)
+        definitions = json.loads(self.sublet("check", "--schema").stdout)["$defs"]
+        names = {"TOP": "policy"}
+        for places, key, need, sentence in rows:
+            for place in places.split(" | "):
+                mapping = definitions[names.get(place, place.lower())]
+                self.assertEqual(mapping["properties"][key]["description"], sentence.replace('\\"', '"'))
+                self.assertEqual(key in mapping.get("required", []), need == "REQUIRED", key)
+
+
+if __name__ == "__main__":
+    harness.main()
