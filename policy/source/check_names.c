@@ -44,6 +44,15 @@ static uint64_t look_up_all(struct references *references, const struct names *n
 	return set;
 }
 
+static bool all_known(struct references *references, const struct names *names, struct diagnostics *diagnostics)
+{
+	bool known = true;
+
+	for (size_t i = 0; i < references->count; i++)
+		known &= look_up(&references->list[i], names, diagnostics) != POLICY_NONE;
+	return known;
+}
+
 uint64_t all_roles(const struct policy_tree *tree)
 {
 	return ((1ull << tree->roles_count) - 1) | 1ull << POLICY_NONE_BIT;
@@ -123,9 +132,9 @@ static void check_object_names(struct object_tree *object, const struct names *r
 	match->phases_set = match->phases.where.line ? look_up_all(&match->phases, phases, diagnostics) : POLICY_ANY;
 	match->apis_set = api_set(&match->apis, diagnostics);
 	match->devices_set = device_set(&match->devices);
-	look_up_all(&object->resident.phases, phases, diagnostics);
-	look_up_all(&object->producer, phases, diagnostics);
-	look_up_all(&object->consumer, phases, diagnostics);
+	object->has_unknown = !all_known(&object->resident.phases, phases, diagnostics) |
+			      !all_known(&object->producer, phases, diagnostics) |
+			      !all_known(&object->consumer, phases, diagnostics);
 }
 
 /* Names of objects are unique, so that share groups, traces and people can name one. Sorted, for policies are long. */

@@ -282,7 +282,7 @@ void check_objects(struct policy_tree *tree, struct diagnostics *diagnostics)
 		for (uint32_t phase = 0; phase < tree->phases_count; phase++)
 			object->wants[phase] = wanted_in(object, phase);
 		object->wants[tree->phases_count] = wanted_without_phase(object);
-		if (!object->class_where.line)
+		if (!object->class_where.line || object->has_unknown)
 			continue; /* pinned, built in, or not readable and said so */
 		check_class(object, diagnostics);
 		if (!check_discard(object, diagnostics))

@@ -82,9 +82,10 @@ void check_reach(struct policy_tree *tree, struct diagnostics *diagnostics)
 {
 	uint64_t running = 0;
 
-	if (!diagnostics->errors) /* a key that could not be read makes a match look wider than it is meant */
-		for (size_t i = 1; i < tree->objects_count; i++)
-			check_reachable(tree, i, diagnostics);
+	if (diagnostics->errors)
+		return; /* what could not be read is missing here, and would be missed twice */
+	for (size_t i = 1; i < tree->objects_count; i++)
+		check_reachable(tree, i, diagnostics);
 	for (uint32_t i = 0; i < tree->phases_count; i++) {
 		running |= tree->phases[i].roles_set;
 		/* a session is in its only phase from the start */

@@ -33,7 +33,7 @@ static void check_pair(const struct policy_tree *tree, const struct reference *f
 {
 	const struct object_tree *a = &tree->objects[first->number], *b = &tree->objects[other->number];
 
-	if (!a->class_where.line || !b->class_where.line)
+	if (!a->class_where.line || !b->class_where.line || a->has_unknown || b->has_unknown)
 		return;
 	if (a->class != b->class) {
 		complain(diagnostics, MESSAGE_SHARE_OBJECT, other->where, "'%s' is %s and '%s' is %s, but they are the same bytes; "

@@ -136,6 +136,7 @@ struct object_tree {
 	/* check */
 	struct policy_wanted wants[POLICY_PHASES_MAX + 1];
 	uint32_t group;
+	bool has_unknown; /* a phase that is not there: what the object wants is not known */
 };
 
 struct group_tree {
