@@ -104,10 +104,30 @@ static bool group_row_ok(const struct policy *p, const struct policy_group *grou
 	       group->trust <= 1 && span_ok(group->members, p->members_count);
 }
 
-/* Rows of the index: one per role and for none, per phase and for none, per call and for unknown ones, per size class. */
+/* Rows of the index: one per role and for none, per phase and for none, per call and for unknown ones, per size class, and
+ * one for the rules that the gram table does not hold. */
 static uint64_t index_rows(const struct policy *p)
 {
-	return (uint64_t)p->roles_count + 1 + p->phases_count + 1 + POLICY_API_COUNT + 1 + p->bounds_count + 1;
+	return (uint64_t)p->roles_count + 1 + p->phases_count + 1 + POLICY_API_COUNT + 1 + p->bounds_count + 1 + 1;
+}
+
+/* The gram table: as many buckets as a power of two says, each from its head to the next. */
+static bool grams_ok(struct policy *p)
+{
+	uint32_t buckets = p->gram_heads_count - 1;
+
+	if (!p->gram_heads_count)
+		return !p->grams_count;
+	if (buckets < 2 || (buckets & (buckets - 1)) || p->gram_heads[0] || p->gram_heads[buckets] != p->grams_count)
+		return false;
+	for (uint32_t i = 0; i < buckets; i++)
+		if (p->gram_heads[i] > p->gram_heads[i + 1])
+			return false;
+	for (uint32_t i = 0; i < p->grams_count; i++)
+		if (p->grams[i].rule >= p->rules_count)
+			return false;
+	p->gram_shift = 32 - (uint32_t)__builtin_ctz(buckets);
+	return true;
 }
 
 static enum sublet_err check_rows(const struct policy *p, struct errinfo *reterr)
@@ -197,6 +217,8 @@ enum sublet_err policy_open(const void *bytes, size_t size_bytes, struct policy 
 	p.index_words = (p.rules_count + 63) / 64;
 	if (index_rows(&p) * p.index_words != p.index_count)
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: its index has another size");
+	if (!grams_ok(&p))
+		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: its table of texts does not fit");
 	if (!settings_ok(&p))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: a setting is out of range");
 	err = check_rows(&p, reterr);

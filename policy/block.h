@@ -183,6 +183,11 @@ struct policy_group {
 	struct policy_span members; /* members: rule numbers */
 };
 
+struct policy_gram {
+	uint32_t hash; /* policy_gram_hash */
+	uint32_t rule;
+};
+
 /* SECTION(NAME, field, element): what a block holds behind its header, in this order, each part aligned to 8. */
 #define POLICY_SECTIONS(SECTION)                                                                                       \
 	SECTION(TEXT, text, char)                                                                                      \
@@ -197,7 +202,9 @@ struct policy_group {
 	SECTION(GROUPS, groups, struct policy_group)                                                                   \
 	SECTION(MEMBERS, members, uint32_t)                                                                            \
 	SECTION(BOUNDS, bounds, uint64_t)                                                                              \
-	SECTION(INDEX, index, uint64_t)
+	SECTION(INDEX, index, uint64_t)                                                                                \
+	SECTION(GRAM_HEADS, gram_heads, uint32_t)                                                                      \
+	SECTION(GRAMS, grams, struct policy_gram)
 
 enum policy_section {
 #define SECTION(name, field, element) POLICY_SECTION_##name,
@@ -226,6 +233,8 @@ struct policy_header {
 	uint32_t quorum_clients;
 	uint32_t free;   /* enum policy_free */
 	uint32_t manage_async; /* 0 or 1 */
+	uint32_t gram_keys; /* set of enum policy_match_key: keys whose texts the gram table knows */
+	uint32_t reserved;  /* 0 */
 	struct policy_section_place sections[POLICY_SECTION_COUNT];
 };
 
@@ -236,6 +245,7 @@ struct policy {
 	POLICY_SECTIONS(SECTION)
 #undef SECTION
 	uint32_t index_words; /* of one row of the index */
+	uint32_t gram_shift;  /* from a gram's hash to its bucket */
 };
 
 /* Check the @size_bytes at @bytes (aligned to 8, as mapped pages are) and point *ret_policy into them. Fails with INVALID

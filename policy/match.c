@@ -3,7 +3,11 @@
  * so that a thousand rules cost little more than the few that could win. */
 #include "policy/match.h"
 
+#include <string.h>
+
 #include "policy/glob.h"
+
+enum { FEW = 4 }; /* candidates whose patterns are simply tried */
 
 bool policy_patterns_match(const struct policy *policy, struct policy_span span, const char *text)
 {
@@ -133,20 +137,74 @@ static uint32_t size_class(const struct policy *policy, uint64_t size_bytes)
 	return low;
 }
 
+/* --- grams -------------------------------------------------------------------------------------------------------- */
+
+static void find_grams(const struct policy *policy, const char *text, enum policy_match_key key, uint64_t *found)
+{
+	if (!text || !text[0] || !text[1] || !text[2])
+		return;
+	for (; text[POLICY_GRAM_BYTES - 1]; text++) {
+		uint32_t hash = policy_gram_hash(text, key), bucket = hash >> policy->gram_shift;
+
+		for (uint32_t i = policy->gram_heads[bucket]; i < policy->gram_heads[bucket + 1]; i++)
+			if (policy->grams[i].hash == hash)
+				found[policy->grams[i].rule / 64] |= 1ull << policy->grams[i].rule % 64;
+	}
+}
+
+/* Add the rules of which a gram occurs in the texts of @facts. */
+static void find_by_text(const struct policy *policy, const struct policy_facts *facts, uint64_t *found)
+{
+	uint32_t keys = policy->header->gram_keys;
+
+	if (keys >> POLICY_KEY_LIBRARY & 1)
+		find_grams(policy, facts->library, POLICY_KEY_LIBRARY, found);
+	if (keys >> POLICY_KEY_THREAD & 1)
+		find_grams(policy, facts->thread, POLICY_KEY_THREAD, found);
+	if (keys >> POLICY_KEY_TAG & 1)
+		find_grams(policy, facts->tag, POLICY_KEY_TAG, found);
+	for (size_t i = 0; (keys >> POLICY_KEY_STACK & 1) && i < facts->stack_count; i++)
+		find_grams(policy, facts->stack[i], POLICY_KEY_STACK, found);
+	for (size_t i = 0; (keys >> POLICY_KEY_PYTHON & 1) && i < facts->python_count; i++)
+		find_grams(policy, facts->python[i], POLICY_KEY_PYTHON, found);
+}
+
 static const uint64_t *index_row(const struct policy *policy, uint32_t row)
 {
 	return policy->index + (size_t)row * policy->index_words;
 }
 
-uint32_t policy_match(const struct policy *policy, const struct policy_facts *facts)
+/* Rules that role, phase, call and size allow, into @candidates; returns how many of them stand in the gram table. */
+static uint32_t find_candidates(const struct policy *policy, const struct policy_facts *facts, uint64_t *candidates)
 {
 	const uint64_t *roles = index_row(policy, policy_index_role(policy, facts->role));
 	const uint64_t *phases = index_row(policy, policy_index_phase(policy, facts->phase));
 	const uint64_t *apis = index_row(policy, policy_index_api(policy, facts->api));
 	const uint64_t *sizes = index_row(policy, policy_index_size(policy, size_class(policy, facts->size_bytes)));
+	const uint64_t *always = index_row(policy, policy_index_always(policy));
+	uint32_t in_table = 0;
 
 	for (uint32_t word = 0; word < policy->index_words; word++) {
-		uint64_t left = roles[word] & phases[word] & apis[word] & sizes[word];
+		candidates[word] = roles[word] & phases[word] & apis[word] & sizes[word];
+		if (candidates[word] & ~always[word])
+			in_table += (uint32_t)__builtin_popcountll(candidates[word] & ~always[word]);
+	}
+	return in_table;
+}
+
+uint32_t policy_match(const struct policy *policy, const struct policy_facts *facts)
+{
+	const uint64_t *always = index_row(policy, policy_index_always(policy));
+	uint64_t candidates[POLICY_RULES_MAX / 64], found[POLICY_RULES_MAX / 64];
+	/* reading the texts once costs as much as trying a few patterns on them */
+	bool by_text = find_candidates(policy, facts, candidates) > FEW && policy->gram_heads_count;
+
+	if (by_text) {
+		memcpy(found, always, policy->index_words * sizeof(*found));
+		find_by_text(policy, facts, found);
+	}
+	for (uint32_t word = 0; word < policy->index_words; word++) {
+		uint64_t left = by_text ? candidates[word] & found[word] : candidates[word];
 
 		for (; left; left &= left - 1) {
 			uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(left);

@@ -71,4 +71,22 @@ static inline uint32_t policy_index_size(const struct policy *policy, uint32_t s
 	return policy->roles_count + 1 + policy->phases_count + 1 + POLICY_API_COUNT + 1 + size_class;
 }
 
+static inline uint32_t policy_index_always(const struct policy *policy)
+{
+	return policy_index_size(policy, policy->bounds_count + 1);
+}
+
+/* The gram table, so that a thousand patterns need not all be tried on every frame. A gram is four bytes in a row. For each
+ * pattern of a rule one gram that every text it matches must hold stands in the table, under one text key of the rule; a text
+ * without that gram cannot match. Rules with a pattern that has no four literal bytes are in the row "always". */
+enum { POLICY_GRAM_BYTES = 4 };
+
+static inline uint32_t policy_gram_hash(const char *bytes, enum policy_match_key key)
+{
+	uint32_t gram;
+
+	__builtin_memcpy(&gram, bytes, sizeof(gram));
+	return (gram ^ (uint32_t)key * 0x85ebca6bu) * 0x9e3779b1u;
+}
+
 #endif

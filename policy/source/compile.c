@@ -3,17 +3,9 @@
  * inside rows is zero too and equal policies give equal blocks. */
 #include "policy/source/compile.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-/* One growing list per section. */
-struct builder {
-	const struct policy_tree *tree;
-	struct arena *arena;
-	struct policy_header header;
-	void *lists[POLICY_SECTION_COUNT];
-	size_t counts[POLICY_SECTION_COUNT];
-};
+#include "policy/source/compile_priv.h"
 
 static const uint32_t element_bytes[POLICY_SECTION_COUNT] = {
 #define SECTION(name, field, element) [POLICY_SECTION_##name] = sizeof(element),
@@ -21,8 +13,7 @@ static const uint32_t element_bytes[POLICY_SECTION_COUNT] = {
 #undef SECTION
 };
 
-/* A new element at the end of @section, zeroed; NULL when memory ran out (the arena remembers). */
-static void *add(struct builder *b, enum policy_section section)
+void *builder_add(struct builder *b, enum policy_section section)
 {
 	size_t count = b->counts[section];
 	void *place;
@@ -42,7 +33,7 @@ static uint32_t add_text(struct builder *b, const char *text)
 	if (!text || !*text)
 		return 0; /* the section starts with an empty text */
 	do {
-		char *place = add(b, POLICY_SECTION_TEXT);
+		char *place = builder_add(b, POLICY_SECTION_TEXT);
 
 		if (!place)
 			return 0;
@@ -57,7 +48,7 @@ static struct policy_span add_patterns(struct builder *b, const struct patterns 
 
 	for (size_t i = 0; i < patterns->count; i++) {
 		uint32_t text = add_text(b, patterns->list[i].text);
-		uint32_t *place = add(b, POLICY_SECTION_PATTERNS);
+		uint32_t *place = builder_add(b, POLICY_SECTION_PATTERNS);
 
 		if (!place)
 			break;
@@ -72,7 +63,7 @@ static struct policy_span add_ranges(struct builder *b, const struct ranges *ran
 	struct policy_span span = {(uint32_t)b->counts[POLICY_SECTION_RANGES], 0};
 
 	for (size_t i = 0; i < ranges->count; i++) {
-		struct policy_range *place = add(b, POLICY_SECTION_RANGES);
+		struct policy_range *place = builder_add(b, POLICY_SECTION_RANGES);
 
 		if (!place)
 			break;
@@ -89,7 +80,7 @@ static struct policy_span add_variables(struct builder *b, const struct variable
 	for (size_t i = 0; i < variables->count; i++) {
 		struct policy_span patterns = add_patterns(b, &variables->list[i].patterns);
 		uint32_t name = add_text(b, variables->list[i].name.text);
-		struct policy_variable *place = add(b, POLICY_SECTION_VARIABLES);
+		struct policy_variable *place = builder_add(b, POLICY_SECTION_VARIABLES);
 
 		if (!place)
 			break;
@@ -109,14 +100,14 @@ static void add_role(struct builder *b, const struct role_tree *role)
 	row.command = add_patterns(b, &role->command);
 	row.executable = add_patterns(b, &role->executable);
 	row.environment = add_variables(b, &role->environment);
-	if ((place = add(b, POLICY_SECTION_ROLES)))
+	if ((place = builder_add(b, POLICY_SECTION_ROLES)))
 		*place = row;
 }
 
 static void add_phase(struct builder *b, const struct phase_tree *phase)
 {
 	uint32_t name = add_text(b, phase->name.text);
-	struct policy_phase *place = add(b, POLICY_SECTION_PHASES);
+	struct policy_phase *place = builder_add(b, POLICY_SECTION_PHASES);
 
 	if (!place)
 		return;
@@ -146,7 +137,7 @@ static void add_trigger(struct builder *b, const struct trigger_tree *trigger)
 	} else {
 		row.source = POLICY_TRIGGER_COMMAND;
 	}
-	if ((place = add(b, POLICY_SECTION_TRIGGERS)))
+	if ((place = builder_add(b, POLICY_SECTION_TRIGGERS)))
 		*place = row;
 }
 
@@ -171,7 +162,7 @@ static void add_rule(struct builder *b, const struct object_tree *object)
 	}, *place;
 
 	for (size_t i = 0; i <= b->tree->phases_count; i++) {
-		struct policy_wanted *wanted = add(b, POLICY_SECTION_WANTS);
+		struct policy_wanted *wanted = builder_add(b, POLICY_SECTION_WANTS);
 
 		if (!wanted)
 			return;
@@ -185,7 +176,7 @@ static void add_rule(struct builder *b, const struct object_tree *object)
 	row.thread = add_patterns(b, &match->thread);
 	row.tag = add_patterns(b, &match->tag);
 	row.scannable = add_patterns(b, &object->scannable);
-	if ((place = add(b, POLICY_SECTION_RULES)))
+	if ((place = builder_add(b, POLICY_SECTION_RULES)))
 		*place = row;
 }
 
@@ -200,117 +191,15 @@ static void add_group(struct builder *b, const struct group_tree *group)
 		.members = {(uint32_t)b->counts[POLICY_SECTION_MEMBERS], 0}}, *place;
 
 	for (size_t i = 0; i < group->objects.count; i++) {
-		uint32_t *member = add(b, POLICY_SECTION_MEMBERS);
+		uint32_t *member = builder_add(b, POLICY_SECTION_MEMBERS);
 
 		if (!member)
 			return;
 		*member = group->objects.list[i].number;
 		row.members.count++;
 	}
-	if ((place = add(b, POLICY_SECTION_GROUPS)))
+	if ((place = builder_add(b, POLICY_SECTION_GROUPS)))
 		*place = row;
-}
-
-/* --- index -------------------------------------------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-/* The sizes at which the set of rules changes, sorted, each once. */
-static void add_bounds(struct builder *b)
-{
-	const struct policy_rule *rules = b->lists[POLICY_SECTION_RULES];
-	const struct policy_range *ranges = b->lists[POLICY_SECTION_RANGES];
-	uint64_t *bounds;
-	size_t kept = 0;
-
-	for (size_t i = 0; i < b->counts[POLICY_SECTION_RULES]; i++) {
-		for (uint32_t k = 0; k < rules[i].sizes.count; k++) {
-			const struct policy_range *range = &ranges[rules[i].sizes.first + k];
-			uint64_t *low = add(b, POLICY_SECTION_BOUNDS);
-			uint64_t *high = low && range->high != UINT64_MAX ? add(b, POLICY_SECTION_BOUNDS) : NULL;
-
-			/* the list may have moved when the second was added */
-			if (low)
-				((uint64_t *)b->lists[POLICY_SECTION_BOUNDS])[b->counts[POLICY_SECTION_BOUNDS] - (high ? 2 : 1)] = range->low;
-			if (high)
-				*high = range->high + 1;
-		}
-	}
-	bounds = b->lists[POLICY_SECTION_BOUNDS];
-	if (!bounds)
-		return;
-	qsort(bounds, b->counts[POLICY_SECTION_BOUNDS], sizeof(*bounds), by_value);
-	for (size_t i = 0; i < b->counts[POLICY_SECTION_BOUNDS]; i++)
-		if (!kept || bounds[kept - 1] != bounds[i])
-			bounds[kept++] = bounds[i];
-	b->counts[POLICY_SECTION_BOUNDS] = kept;
-}
-
-/* How many bounds are at most @value. */
-static size_t class_of(const struct builder *b, uint64_t value)
-{
-	const uint64_t *bounds = b->lists[POLICY_SECTION_BOUNDS];
-	size_t low = 0, high = b->counts[POLICY_SECTION_BOUNDS];
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (bounds[middle] <= value)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static void add_rule_to_index(const struct builder *b, uint64_t *index, size_t words, uint32_t number)
-{
-	const struct policy_rule *rule = &((const struct policy_rule *)b->lists[POLICY_SECTION_RULES])[number];
-	const struct policy_range *ranges = b->lists[POLICY_SECTION_RANGES];
-	size_t roles = b->counts[POLICY_SECTION_ROLES], phases = b->counts[POLICY_SECTION_PHASES];
-	size_t classes = b->counts[POLICY_SECTION_BOUNDS] + 1, word = number / 64;
-	uint64_t bit = 1ull << number % 64, *row = index + word;
-
-	for (size_t i = 0; i <= roles; i++, row += words)
-		if (rule->roles >> (i < roles ? i : POLICY_NONE_BIT) & 1)
-			*row |= bit;
-	for (size_t i = 0; i <= phases; i++, row += words)
-		if (rule->phases >> (i < phases ? i : POLICY_NONE_BIT) & 1)
-			*row |= bit;
-	for (size_t i = 0; i <= POLICY_API_COUNT; i++, row += words)
-		if (rule->apis >> (i < POLICY_API_COUNT ? i : POLICY_API_UNKNOWN_BIT) & 1)
-			*row |= bit;
-	for (size_t i = 0; !rule->sizes.count && i < classes; i++)
-		row[i * words] |= bit;
-	for (uint32_t k = 0; k < rule->sizes.count; k++) {
-		const struct policy_range *range = &ranges[rule->sizes.first + k];
-
-		for (size_t i = class_of(b, range->low); i <= class_of(b, range->high); i++)
-			row[i * words] |= bit;
-	}
-}
-
-static void add_index(struct builder *b)
-{
-	size_t words, rows;
-	uint64_t *index;
-
-	add_bounds(b);
-	words = (b->counts[POLICY_SECTION_RULES] + 63) / 64;
-	rows = b->counts[POLICY_SECTION_ROLES] + 1 + b->counts[POLICY_SECTION_PHASES] + 1 + POLICY_API_COUNT + 1 +
-	       b->counts[POLICY_SECTION_BOUNDS] + 1;
-	index = arena_new(b->arena, words * rows, sizeof(*index));
-	if (!index)
-		return;
-	for (uint32_t i = 0; i < b->counts[POLICY_SECTION_RULES]; i++)
-		add_rule_to_index(b, index, words, i);
-	b->lists[POLICY_SECTION_INDEX] = index;
-	b->counts[POLICY_SECTION_INDEX] = words * rows;
 }
 
 /* --- block -------------------------------------------------------------------------------------------------------- */
@@ -365,7 +254,7 @@ enum sublet_err tree_compile(const struct policy_tree *tree, struct policy_block
 {
 	struct builder b = {.tree = tree, .arena = tree->arena};
 
-	add(&b, POLICY_SECTION_TEXT);
+	builder_add(&b, POLICY_SECTION_TEXT);
 	fill_header(&b);
 	for (size_t i = 0; i < tree->roles_count; i++)
 		add_role(&b, &tree->roles[i]);

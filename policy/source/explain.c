@@ -172,6 +172,11 @@ static void add_fact(struct text *to, const struct policy *policy, const struct 
 static void add_against(struct text *to, const struct policy *policy, const struct typed_facts *typed,
 	const struct policy_rule *rule, enum policy_match_key key)
 {
+	if (key == POLICY_KEY_COUNT) {
+		/* only in a block that another compiler wrote: its index leaves the rule out */
+		text_add(to, "matches, but the block's index does not name it");
+		return;
+	}
 	text_add(to, "%s ", match_key_text(key));
 	if (typed->given[key]) {
 		text_add(to, "is ");

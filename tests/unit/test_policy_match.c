@@ -162,6 +162,13 @@ static void random_policy(struct text *text, uint32_t *seed, int rules)
 			text_add(text, ", api: %s", apis[next_random(seed) % 3]);
 		if (next_random(seed) % 8 == 0)
 			text_add(text, ", device: %u", next_random(seed) % 3);
+		/* with four literal bytes and without, in lists, with sets */
+		if (next_random(seed) % 2)
+			text_add(text, ", python: ['*mod_%u:*', '%s']", next_random(seed) % 30, next_random(seed) % 4 ? "*init*file*" : "*i?i*");
+		if (next_random(seed) % 4 == 0)
+			text_add(text, ", stack: '*[l]ib%u.so*'", next_random(seed) % 4);
+		if (next_random(seed) % 8 == 0)
+			text_add(text, ", library: '/usr/lib%u*'", next_random(seed) % 3);
 		text_add(text, "}}\n");
 	}
 }
@@ -178,12 +185,18 @@ static void match_by_index_is_the_match_by_walking(void **state)
 		random_policy(&text, &seed, 1 + round * 13); /* over the words of the index */
 		given_policy(&source, text_get(&text), &policy);
 		for (int i = 0; i < 2000; i++) {
-			char tag[16];
+			char tag[16], python[32], stack[16], library[16];
+			const char *frames[] = {"xyz", python}, *natives[] = {"", stack};
 			struct policy_facts facts = {.role = next_random(&seed) % 5, .phase = next_random(&seed) % 4,
 				.api = next_random(&seed) % (POLICY_API_COUNT + 2), .device = next_random(&seed) % 4,
-				.size_bytes = next_random(&seed) % 210 * 1024 + next_random(&seed) % 3, .tag = tag};
+				.size_bytes = next_random(&seed) % 210 * 1024 + next_random(&seed) % 3, .tag = tag, .python = frames,
+				.python_count = next_random(&seed) % 3, .stack = natives, .stack_count = next_random(&seed) % 3, .library = library};
 
 			snprintf(tag, sizeof(tag), "t%u", next_random(&seed) % 9);
+			snprintf(python, sizeof(python), "%s_%u:init_%s", next_random(&seed) % 2 ? "mod" : "mood", next_random(&seed) % 32,
+				next_random(&seed) % 2 ? "file" : "fil");
+			snprintf(stack, sizeof(stack), "lib%u.so", next_random(&seed) % 5);
+			snprintf(library, sizeof(library), "/usr/lib%u/x", next_random(&seed) % 4);
 			assert_int_equal(policy_match(&policy, &facts), plain_match(&policy, &facts));
 		}
 		policy_source_release(&source);
