@@ -101,7 +101,7 @@ static void read_role(struct reader *reader, const struct node *node, struct rol
 
 void read_roles(struct reader *reader, const struct node *node)
 {
-	struct role_tree *role;
+	struct role_tree *role, nameless; /* one that has no usable name is read all the same, for its other errors */
 	struct word name;
 
 	if (node->kind == NODE_SCALAR) {
@@ -111,11 +111,10 @@ void read_roles(struct reader *reader, const struct node *node)
 	for (const struct node *child = node->first; child; child = child->next) {
 		bool is_map = node->kind == NODE_MAP;
 
-		if (!value_name(reader, is_map ? child->key : child, "roles", &name))
-			continue;
-		role = add_role(reader, name);
-		if (role && is_map)
-			read_role(reader, child, role);
+		role = value_name(reader, is_map ? child->key : child, "roles", &name) ? add_role(reader, name) : NULL;
+		nameless = (struct role_tree){0};
+		if (is_map)
+			read_role(reader, child, role ? role : &nameless);
 	}
 }
 
@@ -129,6 +128,7 @@ void read_budget(struct reader *reader, const struct node *node)
 	}
 	for (const struct node *value = node->first; value; value = value->next) {
 		const char *words[POLICY_ROLES_MAX + 1] = {NULL};
+		struct amount of_nobody;
 		size_t i;
 
 		for (i = 0; i < tree->roles_count && strcmp(tree->roles[i].name.text, value->key->text) != 0; i++)
@@ -136,6 +136,7 @@ void read_budget(struct reader *reader, const struct node *node)
 		if (i == tree->roles_count) {
 			complain(reader->diagnostics, MESSAGE_UNKNOWN_NAME, value->key->where, "unknown role '%.60s'", value->key->text);
 			suggest(reader->diagnostics, value->key->text, words);
+			value_amount(reader, value, "budget", TYPE_AMOUNT, &of_nobody);
 		} else if (tree->roles[i].budget.where.line) {
 			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where, "'%.60s' is given twice; leave one out",
 				value->key->text);
@@ -175,7 +176,7 @@ static struct phase_tree *add_phase(struct reader *reader, struct word name)
 void read_phases(struct reader *reader, const struct node *node)
 {
 	const struct node *value;
-	struct phase_tree *phase;
+	struct phase_tree *phase, nameless;
 	struct word name;
 
 	if (node->kind != NODE_LIST) {
@@ -186,11 +187,14 @@ void read_phases(struct reader *reader, const struct node *node)
 		const struct node *name_node = child;
 
 		if (child->kind != NODE_SCALAR) {
-			if (!read_place(reader, child, "phases", PHASE, TYPE_PHASES) || !(name_node = node_get(child, "name")))
+			if (!read_place(reader, child, "phases", PHASE, TYPE_PHASES))
 				continue;
+			name_node = node_get(child, "name");
 		}
-		if (!value_name(reader, name_node, "name", &name) || !(phase = add_phase(reader, name)))
-			continue;
+		/* what has no usable name is read all the same, for its other errors */
+		nameless = (struct phase_tree){0};
+		if (!name_node || !value_name(reader, name_node, "name", &name) || !(phase = add_phase(reader, name)))
+			phase = &nameless;
 		if ((value = node_get(child, "roles")))
 			value_references(reader, value, "roles", TYPE_ROLE_REFS, &phase->roles);
 		if ((value = node_get(child, "idle")))

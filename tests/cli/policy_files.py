@@ -162,5 +162,54 @@ class Schema(harness.Case):
                 self.assertEqual(key in mapping.get("required", []), need == "REQUIRED", key)
 
 
+class Page(harness.Case):
+    """docs/policy.md: what it shows must be so."""
+
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(harness.SOURCE, "docs/policy.md")) as text:
+            self.page = text.read()
+        # the first block is the line for editors; the others are one policy, step by step
+        blocks = re.findall(r"^```yaml\n(.*?)^```", self.page, re.S | re.M)[1:]
+        self.assertGreater(len(blocks), 4)
+        with open(os.path.join(self.folder, "grpo.yaml"), "w") as to:
+            to.write("".join(blocks))
+
+    def the_policy_of_the_page_passes(self):
+        got = self.sublet("check", "--strict", "grpo.yaml")
+        self.assertEqual((got.returncode, got.stdout), (0, "grpo.yaml: good: 2 roles, 3 phases, 5 objects\n"))
+
+    def the_explanation_on_the_page_is_what_is_printed(self):
+        facts, shown = re.search(r"`sublet check --explain '([^']+)' grpo.yaml`\n\n```\n(.*?)```", self.page, re.S).groups()
+        self.assertEqual(self.sublet("check", "--explain", facts, "grpo.yaml").stdout, shown)
+
+    def the_tables_of_the_page_are_made_from_the_lists(self):
+        import subprocess
+        import sys
+        got = subprocess.run([sys.executable, os.path.join(harness.SOURCE, "tools/policy_keys.py"), "--check"],
+                             stderr=subprocess.PIPE, text=True)
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+
+    def every_key_of_the_language_is_read(self):
+        """A key that the reader forgets would be accepted and change nothing: each, with a value of no type, is refused."""
+        with open(os.path.join(harness.SOURCE, "policy/keys.def")) as text:
+            rows = re.findall(r"^KEY\(([A-Z_ |]+), (\w+), (\w+),", text.read(), re.M)
+        templates = {"TOP": "%s", "ROLE": "roles: {r: {%s}}", "PHASE": "phases: [{%s}]", "TRIGGER": "triggers: [{%s}]",
+                     "OBJECT": "objects: [{%s}]", "MATCH": "pinned: [{%s}]", "SHARE_GROUP": "share: [{%s}]",
+                     "BARRIER": "barrier: {%s}", "DEFAULTS": "defaults: {%s}"}
+        # what no type takes: a mapping in a list
+        names, text = [], []
+        for places, key, _ in rows:
+            for place in places.split(" | "):
+                body = templates[place] % ("%s: [{x: [y]}]" % key)
+                name = "%s-%s.yaml" % (place, key)
+                with open(os.path.join(self.folder, name), "w") as to:
+                    to.write(body if key == "version" and place == "TOP" else "version: 1\n" + body)
+                names.append(name)
+        for answer in json.loads(self.sublet("check", "--json", *names).stdout):
+            kinds = {d["kind"] for d in answer["diagnostics"]} - {"missing-key", "trigger-source"}
+            self.assertTrue(kinds, answer["file"])
+
+
 if __name__ == "__main__":
     harness.main()
