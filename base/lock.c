@@ -46,25 +46,8 @@ void ranked_unlock(struct ranked_lock *lock)
 	pthread_mutex_unlock(&lock->mutex);
 }
 
-void ranked_lock_fork_prepare(void)
-{
-	for (int rank = 0; rank < RANK_COUNT; rank++) {
-		if (registered[rank])
-			pthread_mutex_lock(&registered[rank]->mutex);
-	}
-}
-
-void ranked_lock_fork_parent(void)
-{
-	for (int rank = RANK_COUNT - 1; rank >= 0; rank--) {
-		if (registered[rank])
-			pthread_mutex_unlock(&registered[rank]->mutex);
-	}
-}
-
 void ranked_lock_fork_child(void)
 {
-	/* The child's only thread holds them all; making them new is simpler than unlocking and right in either case. */
 	for (int rank = RANK_COUNT - 1; rank >= 0; rank--) {
 		if (registered[rank])
 			pthread_mutex_init(&registered[rank]->mutex, NULL);

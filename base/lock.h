@@ -1,7 +1,7 @@
 /* base/lock.h
  * Mutexes with a rank. A thread takes them in rising rank only; that order is the whole argument against deadlock, so it
  * is checked at each lock in every build (one word of thread-local state).
- * Locks register at init, so that the fork handlers can hold all of them over a fork and hand the child clean ones. */
+ * Locks register at init, so that a forked child can make them new. */
 #ifndef SUBLET_BASE_LOCK_H
 #define SUBLET_BASE_LOCK_H
 
@@ -24,7 +24,7 @@ struct ranked_lock {
 	enum lock_rank rank;
 };
 
-/* Make @lock usable and known to the fork handlers. At most one lock of a rank is registered; a second init of the same
+/* Make @lock usable and known to ranked_lock_fork_child. At most one lock of a rank is registered; a second init of the same
  * rank replaces the first (unit tests build a fresh lifecycle each). */
 void ranked_lock_init(struct ranked_lock *lock, enum lock_rank rank);
 void ranked_lock_release(struct ranked_lock *lock);
@@ -34,9 +34,7 @@ void ranked_lock_release(struct ranked_lock *lock);
 void ranked_lock(struct ranked_lock *lock);
 void ranked_unlock(struct ranked_lock *lock);
 
-/* fork: prepare takes every registered lock in rank order, parent gives them back, child makes them new. */
-void ranked_lock_fork_prepare(void);
-void ranked_lock_fork_parent(void);
+/* In a forked child: every registered lock is free again, whoever held it in the parent. */
 void ranked_lock_fork_child(void);
 
 /* Called on a violation; the default logs "sublet bug". Unit tests point it at abort. */

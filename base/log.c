@@ -3,10 +3,13 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const component_names[LOG_COMPONENT_COUNT] = {
@@ -91,6 +94,28 @@ void log_init(void)
 			bad_length, bad);
 }
 
+/* A reader that went away must not end the program whose stderr it read: the signal of our own write is taken back. */
+static void write_line(const char *line, size_t length)
+{
+	sigset_t pipe_signal, before, pending;
+	ssize_t written;
+
+	sigemptyset(&pipe_signal);
+	sigaddset(&pipe_signal, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+	do {
+		written = write(STDERR_FILENO, line, length);
+	} while (written < 0 && errno == EINTR);
+	if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE)) {
+		struct timespec none = {0, 0};
+
+		while (sigtimedwait(&pipe_signal, NULL, &none) < 0 && errno == EINTR)
+			;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 bool log_wants(enum log_component component, enum log_level level)
 {
 	return level <= (enum log_level)threshold[component];
@@ -116,7 +141,6 @@ void log_say(enum log_component component, enum log_level level, enum log_whose 
 	if (length > (int)sizeof(line) - 1)
 		length = (int)sizeof(line) - 1;
 	line[length++] = '\n';
-	while (write(STDERR_FILENO, line, (size_t)length) < 0 && errno == EINTR)
-		;
+	write_line(line, (size_t)length);
 	errno = saved_errno;
 }

@@ -10,6 +10,8 @@
 		(entry)->dropped = true;                                                                               \
 	} while (0)
 #include <uthash.h>
+/* uthash's hash function says so in comments, which clang does not read. */
+#pragma GCC diagnostic ignored "-Wimplicit-fallthrough"
 
 struct map_entry {
 	uint64_t key;
@@ -77,7 +79,7 @@ void map_clear(struct map *map, void (*free_value)(void *))
 {
 	struct map_entry *entry, *next;
 
-	HASH_ITER(hh, map->head, entry, next) {
+	HASH_ITER (hh, map->head, entry, next) {
 		HASH_DEL(map->head, entry);
 		if (free_value)
 			free_value(entry->value);

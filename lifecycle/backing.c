@@ -27,8 +27,8 @@ static CUresult try_kind(struct backing_kind *kind, const struct driver *driver)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	kind->granularity_bytes = granularity;
 	result = driver->MemCreate(&handle, granularity, &kind->prop, 0);
-	if (result == CUDA_SUCCESS)
-		driver->MemRelease(handle);
+	if (result == CUDA_SUCCESS && driver->MemRelease(handle) != CUDA_SUCCESS)
+		kind->unreleased = (struct extent){.handle = handle, .bytes = granularity, .held = true};
 	/* A full device says nothing about the kind. */
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
@@ -61,24 +61,41 @@ enum sublet_err backing_probe(struct backing_kind *kind, const struct driver *dr
 		(int)result);
 }
 
-void backing_clear(struct backing *backing)
+static void clear(struct backing *backing)
 {
 	if (backing->extents != &backing->single)
 		free(backing->extents);
 	memset(backing, 0, sizeof(*backing));
 }
 
-CUresult backing_unmap(struct backing *backing, const struct driver *driver, uint64_t address)
+CUresult backing_give_back(struct backing *backing, const struct driver *driver, uint64_t address,
+	const struct extent_sink *sink)
 {
 	CUresult first = CUDA_SUCCESS;
 
+	/* All mappings first: a handle is let go of only when nothing of ours reaches its pages any more. */
 	for (uint32_t i = 0; i < backing->count; i++) {
-		CUresult result = driver->MemUnmap(address, backing->extents[i].bytes);
+		struct extent *extent = &backing->extents[i];
+		CUresult result = extent->mapped ? driver->MemUnmap(address, extent->bytes) : CUDA_SUCCESS;
 
+		extent->mapped = extent->mapped && result != CUDA_SUCCESS;
 		if (result != CUDA_SUCCESS && first == CUDA_SUCCESS)
 			first = result;
-		address += backing->extents[i].bytes;
+		address += extent->bytes;
 	}
+	for (uint32_t i = 0; i < backing->count; i++) {
+		struct extent *extent = &backing->extents[i];
+		CUresult result;
+
+		if (!extent->held || extent->mapped)
+			continue;
+		result = sink && sink->put(sink->arg, extent) ? CUDA_SUCCESS : driver->MemRelease(extent->handle);
+		extent->held = result != CUDA_SUCCESS;
+		if (result != CUDA_SUCCESS && first == CUDA_SUCCESS)
+			first = result;
+	}
+	if (first == CUDA_SUCCESS)
+		clear(backing);
 	return first;
 }
 
@@ -95,7 +112,6 @@ enum sublet_err backing_create(struct backing *backing, const struct driver *dri
 	size_t access_count, struct errinfo *reterr)
 {
 	uint32_t count = (uint32_t)((span_bytes + EXTENT_MAX_BYTES - 1) / EXTENT_MAX_BYTES);
-	uint32_t created = 0, mapped = 0;
 	uint64_t offset = 0;
 	const char *step = "cuMemCreate";
 	CUresult result = CUDA_SUCCESS;
@@ -104,6 +120,7 @@ enum sublet_err backing_create(struct backing *backing, const struct driver *dri
 	backing->extents = count == 1 ? &backing->single : calloc(count, sizeof(*backing->extents));
 	if (!backing->extents)
 		return errinfo_set(reterr, SUBLET_ERR_NOMEM, CUDA_ERROR_OUT_OF_MEMORY, "no host memory for %u extents", count);
+	backing->count = count;
 	for (uint32_t i = 0; i < count; i++) {
 		struct extent *extent = &backing->extents[i];
 
@@ -111,13 +128,13 @@ enum sublet_err backing_create(struct backing *backing, const struct driver *dri
 		result = create_extent(driver, kind, source, extent);
 		if (result != CUDA_SUCCESS)
 			goto undo;
-		created++;
+		extent->held = true;
 		result = driver->MemMap(address + offset, extent->bytes, 0, extent->handle, 0);
 		if (result != CUDA_SUCCESS) {
 			step = "cuMemMap";
 			goto undo;
 		}
-		mapped++;
+		extent->mapped = true;
 		offset += extent->bytes;
 	}
 	result = driver->MemSetAccess(address, span_bytes, access, access_count);
@@ -125,18 +142,10 @@ enum sublet_err backing_create(struct backing *backing, const struct driver *dri
 		step = "cuMemSetAccess";
 		goto undo;
 	}
-	backing->count = count;
 	return SUBLET_OK;
 
 undo:
-	offset = 0;
-	for (uint32_t i = 0; i < created; i++) {
-		if (i < mapped)
-			driver->MemUnmap(address + offset, backing->extents[i].bytes);
-		driver->MemRelease(backing->extents[i].handle);
-		offset += backing->extents[i].bytes;
-	}
-	backing_clear(backing);
+	backing_give_back(backing, driver, address, NULL);
 	return errinfo_set(reterr, result == CUDA_ERROR_OUT_OF_MEMORY ? SUBLET_ERR_NOMEM : SUBLET_ERR_DRIVER, (int)result,
 		"%s refused %llu MiB (driver error %d)", step, (unsigned long long)(span_bytes >> 20), (int)result);
 }

@@ -15,11 +15,13 @@
 struct extent {
 	CUmemGenericAllocationHandle handle;
 	uint64_t bytes;
+	bool held;   /* the handle is ours to release */
+	bool mapped; /* at its place in the allocation */
 };
 
 struct backing {
 	struct extent *extents; /* owned; NULL when empty. One extent needs no heap: it lives in `single` */
-	uint32_t count;
+	uint32_t count; /* 0: empty */
 	struct extent single;
 };
 
@@ -28,6 +30,7 @@ struct backing_kind {
 	CUmemAllocationProp prop;
 	uint64_t granularity_bytes;
 	bool exportable;
+	struct extent unreleased; /* the probe's own, when the driver would not take it back (held) */
 };
 
 /* Where whole extents come from before the driver is asked, and go to before they are given back to it. */
@@ -42,16 +45,23 @@ struct extent_source {
 enum sublet_err backing_probe(struct backing_kind *kind, const struct driver *driver, int device, struct errinfo *reterr);
 
 /* Create and map extents of @span_bytes (a multiple of the granularity) at @address, which is reserved and unmapped, and
- * give @access to all of it. Two-step: on failure nothing is mapped or held and the driver's code is in reterr.
+ * give @access to all of it. Two-step: on failure everything is undone, the driver's code is in reterr, and @backing is
+ * empty; it is not when the driver refused to take something back, which is then the caller's to try again.
  * NOMEM: the device (or the heap) is full. Calls the driver, holds no lock. */
 enum sublet_err backing_create(struct backing *backing, const struct driver *driver, const struct backing_kind *kind,
 	const struct extent_source *source, uint64_t address, uint64_t span_bytes, const CUmemAccessDesc *access,
 	size_t access_count, struct errinfo *reterr);
 
-/* Unmap everything at @address. The extents stay. First driver error wins; the rest is unmapped all the same. */
-CUresult backing_unmap(struct backing *backing, const struct driver *driver, uint64_t address);
+/* Where extents may go before the driver: true when it has taken the handle over. */
+struct extent_sink {
+	bool (*put)(void *arg, const struct extent *extent);
+	void *arg;
+};
 
-/* Forget the extents after their handles went elsewhere (or nowhere). */
-void backing_clear(struct backing *backing);
+/* Unmap everything at @address and let go of the handles, to @sink (may be NULL) or the driver. What is still mapped is
+ * not let go of: who gets its handle would share the pages. CUDA_SUCCESS: @backing is empty. Otherwise the first refusal;
+ * the rest is done all the same, and a later call tries again what is left. */
+CUresult backing_give_back(struct backing *backing, const struct driver *driver, uint64_t address,
+	const struct extent_sink *sink);
 
 #endif

@@ -105,28 +105,6 @@ void contexts_dying(struct contexts *contexts, CUcontext handle, bool dying)
 	ranked_unlock(&contexts->lock);
 }
 
-void contexts_drop(struct contexts *contexts, CUcontext handle)
-{
-	struct context *context;
-	bool peers_changed = false;
-
-	ranked_lock(&contexts->lock);
-	context = find_handle(contexts, handle);
-	if (context)
-		*context = contexts->list[--contexts->count];
-	for (size_t i = 0; i < contexts->peer_count;) {
-		if (contexts->peers[i].from_context == handle || contexts->peers[i].to_context == handle) {
-			contexts->peers[i] = contexts->peers[--contexts->peer_count];
-			peers_changed = true;
-		} else {
-			i++;
-		}
-	}
-	if (peers_changed)
-		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
-	ranked_unlock(&contexts->lock);
-}
-
 /* An event belongs to the context that is current when it is made. */
 static CUresult make_event(const struct driver *driver, CUcontext context, CUevent *ret_event)
 {
@@ -153,6 +131,82 @@ static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark
 	mark->event = NULL;
 }
 
+static void forget_peers(struct contexts *contexts, CUcontext handle)
+{
+	bool changed = false;
+
+	for (size_t i = 0; i < contexts->peer_count;) {
+		if (contexts->peers[i].from_context == handle || contexts->peers[i].to_context == handle) {
+			contexts->peers[i] = contexts->peers[--contexts->peer_count];
+			changed = true;
+		} else {
+			i++;
+		}
+	}
+	if (changed)
+		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
+}
+
+void contexts_drop(struct contexts *contexts, CUcontext handle)
+{
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_handle(contexts, handle);
+	if (context)
+		*context = contexts->list[--contexts->count];
+	forget_peers(contexts, handle);
+	ranked_unlock(&contexts->lock);
+}
+
+/* Record one event of @context. */
+static CUresult record(struct contexts *contexts, struct context *context, CUevent *ret_event)
+{
+	const struct driver *driver = contexts->driver;
+	CUresult result;
+
+	if (context->spare_count) {
+		*ret_event = context->spare[--context->spare_count];
+		result = driver->CtxRecordEvent(context->handle, *ret_event);
+		if (result != CUDA_ERROR_INVALID_HANDLE)
+			return result;
+		/* The context ended unseen and another one has its handle: its events are not ours to destroy. */
+		context->spare_count = 0;
+		*ret_event = NULL;
+	}
+	result = make_event(driver, context->handle, ret_event);
+	return result == CUDA_SUCCESS ? driver->CtxRecordEvent(context->handle, *ret_event) : result;
+}
+
+static bool says_gone(CUresult result)
+{
+	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+bool context_says_lost(CUresult result)
+{
+	switch ((int)result) {
+	case CUDA_ERROR_DEINITIALIZED:
+	case CUDA_ERROR_INVALID_CONTEXT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default: /* what a kernel did wrong: illegal address to launch failure, in cuda.h's order */
+		return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT ||
+		       (result >= CUDA_ERROR_ASSERT && result <= CUDA_ERROR_LAUNCH_FAILED &&
+			       result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
+			       result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED && result != CUDA_ERROR_TOO_MANY_PEERS);
+	}
+}
+
+static bool says_capturing(CUresult result)
+{
+	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -163,29 +217,28 @@ CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, si
 	ranked_lock(&contexts->lock);
 	if (contexts->count > capacity)
 		result = CUDA_ERROR_NOT_SUPPORTED;
-	for (size_t i = 0; result == CUDA_SUCCESS && i < contexts->count; i++) {
+	for (size_t i = 0; result == CUDA_SUCCESS && i < contexts->count;) {
 		struct context *context = &contexts->list[i];
-		CUevent event = NULL;
+		struct context_mark mark = {.context_id = context->id};
+		CUresult one = context->dying ? CUDA_SUCCESS : record(contexts, context, &mark.event);
 
-		if (context->dying) {
-			marks[count++] = (struct context_mark){.context_id = context->id};
+		if (one == CUDA_SUCCESS) {
+			marks[count++] = mark;
+			i++;
 			continue;
 		}
-		if (context->spare_count)
-			event = context->spare[--context->spare_count];
-		else
-			result = make_event(contexts->driver, context->handle, &event);
-		if (result != CUDA_SUCCESS)
-			break;
-		marks[count++] = (struct context_mark){.event = event, .context_id = context->id};
-		result = contexts->driver->CtxRecordEvent(context->handle, event);
+		keep_or_destroy(contexts, &mark);
+		if (says_gone(one)) {
+			/* By a call that is not seen here: its work has ended, and the last of the list takes its place. */
+			forget_peers(contexts, context->handle);
+			*context = contexts->list[--contexts->count];
+		} else {
+			result = says_capturing(one) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
+		}
 	}
-	if (result == CUDA_SUCCESS) {
-		*ret_count = count;
-	} else {
-		while (count)
-			keep_or_destroy(contexts, &marks[--count]);
-	}
+	while (result != CUDA_SUCCESS && count)
+		keep_or_destroy(contexts, &marks[--count]);
+	*ret_count = count;
 	ranked_unlock(&contexts->lock);
 	return result;
 }
@@ -218,34 +271,42 @@ void context_mark_give_back(struct contexts *contexts, struct context_mark *mark
 	ranked_unlock(&contexts->lock);
 }
 
-CUresult contexts_synchronize(struct contexts *contexts)
+CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own)
 {
-	CUresult first = CUDA_SUCCESS;
-
 	/* One context per round, chosen by id under the lock, waited for without it. */
 	for (uint64_t after = 0;;) {
 		CUcontext handle = NULL, popped;
 		uint64_t next = UINT64_MAX;
 		CUresult result;
+		int of = -1;
 
 		ranked_lock(&contexts->lock);
 		for (size_t i = 0; i < contexts->count; i++) {
 			if (!contexts->list[i].dying && contexts->list[i].id > after && contexts->list[i].id < next) {
 				next = contexts->list[i].id;
 				handle = contexts->list[i].handle;
+				of = contexts->list[i].device;
 			}
 		}
 		ranked_unlock(&contexts->lock);
 		if (!handle)
-			return first;
+			return CUDA_SUCCESS;
 		after = next;
 		result = contexts->driver->CtxPushCurrent(handle);
 		if (result == CUDA_SUCCESS) {
 			result = contexts->driver->CtxSynchronize();
 			contexts->driver->CtxPopCurrent(&popped);
 		}
-		if (result != CUDA_SUCCESS && first == CUDA_SUCCESS)
-			first = result;
+		if (says_capturing(result))
+			return CUDA_ERROR_NOT_READY;
+		if (says_gone(result)) {
+			contexts_drop(contexts, handle);
+		} else if (result != CUDA_SUCCESS) {
+			if (of == device && *ret_own == CUDA_SUCCESS)
+				*ret_own = result;
+			if (!context_says_lost(result))
+				return result; /* its work may go on */
+		}
 	}
 }
 

@@ -66,19 +66,24 @@ void contexts_drop(struct contexts *contexts, CUcontext handle);
 
 /* Record one event per known context (cuCtxRecordEvent: all work submitted to it so far). The caller has excluded
  * captures (captures_exclude). Writes up to @capacity marks, *ret_count of them. Returns
- *   CUDA_SUCCESS              marks cover everything
- *   CUDA_ERROR_NOT_SUPPORTED  the driver has no such call, or more contexts than @capacity: synchronise instead
- *   anything else             the driver's refusal, marks taken so far are given back
- * Holds RANK_CONTEXTS across driver calls that return at once (event create, record). */
+ *   CUDA_SUCCESS              marks cover everything that still runs
+ *   CUDA_ERROR_NOT_SUPPORTED  no such call, more contexts than @capacity, or an error: synchronising tells which
+ *   CUDA_ERROR_NOT_READY      something is being captured after all: mark later
+ * A context that was destroyed unseen is dropped. Holds RANK_CONTEXTS across driver calls that return at once (event
+ * create, record). */
 CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count);
+/* Does this error say that a context is lost for good, so that nothing of it runs any more? */
+bool context_says_lost(CUresult result);
 /* CUDA_SUCCESS passed, CUDA_ERROR_NOT_READY not yet, CUDA_ERROR_NOT_SUPPORTED: mark again (the context was dying and
  * lived), else the context's error. A context that is gone has passed. */
 CUresult context_mark_query(struct contexts *contexts, const struct context_mark *mark);
 /* Take the event back into its context's stock, or destroy it. */
 void context_mark_give_back(struct contexts *contexts, struct context_mark *mark);
 
-/* Wait for all work of every known context (cuCtxSynchronize). Never while anything captures. First error wins. */
-CUresult contexts_synchronize(struct contexts *contexts);
+/* Wait for all work of every known context (cuCtxSynchronize). Never while anything captures. CUDA_SUCCESS: nothing
+ * submitted so far runs any more; contexts that are lost do not count, but the error of one on @device is in *ret_own, as
+ * the driver's own free would give it. CUDA_ERROR_NOT_READY: something was captured. Otherwise a context's refusal. */
+CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own);
 
 /* Peer access as cuCtxEnablePeerAccess and -Disable leave it. False when memory ran out. */
 bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUcontext to_context, int from, int to);

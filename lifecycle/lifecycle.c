@@ -91,6 +91,8 @@ static bool prepare_device(struct lifecycle *lc, int device)
 	if (!err)
 		err = arena_init(&state->arena, &lc->driver, &lc->arena_lock, lc->config.arena_bytes,
 			least < lc->config.arena_bytes ? least : lc->config.arena_bytes, &error);
+	if (state->kind.unreleased.held)
+		reclaim_strand_extent(lc, device, &state->kind.unreleased);
 	driver_leave(&lc->driver, &scope);
 	if (err) {
 		log_say(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER, "%s; memory of device %d stays native", error.text, device);
@@ -139,16 +141,25 @@ void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context)
 	contexts_dying(&lc->contexts, context, true);
 }
 
-void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+void lifecycle_context_left(struct lifecycle *lc, CUcontext context, bool gone)
 {
-	struct allocation *allocation;
-	struct driver_scope scope;
-
 	if (!gone) {
 		contexts_dying(&lc->contexts, context, false);
 		return;
 	}
 	contexts_drop(&lc->contexts, context);
+	if (captures_context_gone(&lc->captures, context))
+		reclaim_kick(&lc->reclaim);
+}
+
+void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+{
+	struct allocation *allocation;
+	struct driver_scope scope;
+
+	lifecycle_context_left(lc, context, gone);
+	if (!gone)
+		return;
 	driver_enter(&lc->driver, &scope);
 	while ((allocation = records_detach_of_context(&lc->records, context))) {
 		struct stats_device *stats = &lc->stats->device[allocation->device];
@@ -158,6 +169,4 @@ void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
 		reclaim_free_idle(lc, allocation);
 	}
 	driver_leave(&lc->driver, &scope);
-	if (captures_context_gone(&lc->captures, context))
-		reclaim_kick(&lc->reclaim);
 }

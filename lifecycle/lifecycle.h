@@ -84,5 +84,7 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
  * it, as the driver's own would. @gone: the context does not exist (or is empty) any more. */
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context);
 void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone);
+/* The same for a context that owns no memory (a green one): allocations made under it stay. */
+void lifecycle_context_left(struct lifecycle *lc, CUcontext context, bool gone);
 
 #endif

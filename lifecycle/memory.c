@@ -55,14 +55,6 @@ static bool publish(struct lifecycle *lc, struct allocation *allocation, uint64_
 	return published;
 }
 
-static void undo(struct lifecycle *lc, struct allocation *allocation)
-{
-	backing_unmap(&allocation->backing, &lc->driver, allocation->address);
-	for (uint32_t i = 0; i < allocation->backing.count; i++)
-		lc->driver.MemRelease(allocation->backing.extents[i].handle);
-	backing_clear(&allocation->backing);
-}
-
 static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, struct errinfo *reterr)
 {
 	uint64_t peers;
@@ -80,7 +72,7 @@ static enum sublet_err create(struct lifecycle *lc, struct allocation *allocatio
 	if (err)
 		return err;
 	if (!publish(lc, allocation, peers)) {
-		undo(lc, allocation);
+		backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 	}
 	return SUBLET_OK;
@@ -140,8 +132,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 		*ret_result = CUDA_SUCCESS;
 		return MEMORY_ANSWERED;
 	}
-	arena_return(&state->arena, allocation->address, allocation->span_bytes);
-	records_recycle(&lc->records, allocation);
+	reclaim_unpublished(lc, allocation);
 	if (err == SUBLET_ERR_NOMEM) {
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return MEMORY_ANSWERED;

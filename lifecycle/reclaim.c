@@ -10,6 +10,9 @@
 #include "base/log.h"
 #include "lifecycle/lifecycle.h"
 
+/* A refusal that was not of the moment is asked about again at this rate. */
+#define STRANDED_RETRY_NS 1000000000ull
+
 enum step {
 	STEP_EMPTY,
 	STEP_NOT_READY, /* work is still running, or something is being captured */
@@ -80,7 +83,7 @@ void reclaim_release(struct reclaim *reclaim)
 
 void reclaim_forget(struct reclaim *reclaim)
 {
-	reclaim->head = reclaim->tail = NULL;
+	reclaim->head = reclaim->tail = reclaim->stranded = NULL;
 	reclaim->pending = 0;
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->stop = true;
@@ -93,10 +96,11 @@ static void add_pending(struct lifecycle *lc, const struct allocation *allocatio
 	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
 }
 
-/* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. */
+/* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. Another error
+ * is that of a context of the allocation's device: it is marked all the same when that context is lost and runs nothing. */
 static CUresult mark(struct lifecycle *lc, struct allocation *allocation)
 {
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED, own = CUDA_SUCCESS;
 	size_t count = 0;
 
 	if (!captures_exclude(&lc->captures))
@@ -104,20 +108,25 @@ static CUresult mark(struct lifecycle *lc, struct allocation *allocation)
 	if (!lc->config.free_sync)
 		result = contexts_mark(&lc->contexts, allocation->marks, MARKS_MAX, &count);
 	captures_admit(&lc->captures);
-	if (result == CUDA_ERROR_NOT_SUPPORTED) {
-		/* As the driver's own free does it. A capture that another thread begins between the check above and this call
-		 * could be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
-		result = contexts_synchronize(&lc->contexts);
-		count = 0;
-	}
+	/* As the driver's own free does it. A capture that another thread begins between the check above and this call could
+	 * be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		result = contexts_synchronize(&lc->contexts, allocation->device, &own);
 	if (result == CUDA_SUCCESS) {
 		allocation->mark_count = (uint32_t)count;
 		allocation->marked = true;
 	}
-	return result;
+	return result == CUDA_SUCCESS ? own : result;
 }
 
-/* Has all work passed that may use it? An error of the context means that its work has ended. */
+static void drop_marks(struct lifecycle *lc, struct allocation *allocation)
+{
+	while (allocation->mark_count)
+		context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
+	allocation->marked = false;
+}
+
+/* Has all work passed that may use it? A lost context runs nothing; after an error that says less it is marked again. */
 static bool passed(struct lifecycle *lc, struct allocation *allocation)
 {
 	while (allocation->mark_count) {
@@ -128,19 +137,24 @@ static bool passed(struct lifecycle *lc, struct allocation *allocation)
 			return false;
 		context_mark_give_back(&lc->contexts, last);
 		allocation->mark_count--;
-		if (result == CUDA_ERROR_NOT_SUPPORTED) {
-			while (allocation->mark_count)
-				context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
-			allocation->marked = false;
+		if (result != CUDA_SUCCESS && !context_says_lost(result)) {
+			drop_marks(lc, allocation);
 			return false;
 		}
 	}
 	return true;
 }
 
-static bool cache_put(struct lifecycle *lc, int device, const struct extent *extent)
+struct cache_sink {
+	struct lifecycle *lc;
+	int device;
+};
+
+static bool cache_put(void *arg, const struct extent *extent)
 {
-	struct extent_cache *cache = &lc->reclaim.cache[device];
+	const struct cache_sink *sink = arg;
+	struct lifecycle *lc = sink->lc;
+	struct extent_cache *cache = &lc->reclaim.cache[sink->device];
 	bool kept = false;
 
 	ranked_lock(&lc->reclaim.lock);
@@ -148,7 +162,7 @@ static bool cache_put(struct lifecycle *lc, int device, const struct extent *ext
 		cache->slots[cache->count].handle = extent->handle;
 		cache->slots[cache->count++].bytes = extent->bytes;
 		cache->bytes += extent->bytes;
-		__atomic_store_n(&lc->stats->device[device].cached_bytes, cache->bytes, __ATOMIC_RELAXED);
+		__atomic_store_n(&lc->stats->device[sink->device].cached_bytes, cache->bytes, __ATOMIC_RELAXED);
 		kept = true;
 	}
 	ranked_unlock(&lc->reclaim.lock);
@@ -168,32 +182,91 @@ static void set_giving_back(struct reclaim *reclaim, bool begin)
 	ranked_unlock(&reclaim->lock);
 }
 
+/* What the driver will not take back now is kept and offered again: its address is not used meanwhile. */
+static void strand(struct lifecycle *lc, struct allocation *allocation)
+{
+	ranked_lock(&lc->reclaim.lock);
+	allocation->next = lc->reclaim.stranded;
+	lc->reclaim.stranded = allocation;
+	ranked_unlock(&lc->reclaim.lock);
+}
+
 /* Pages back. The address is handed out again only now. */
+static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocation)
+{
+	struct cache_sink cache = {lc, allocation->device};
+	struct extent_sink sink = {cache_put, &cache};
+	/* An extent that others hold a handle of is not given to anybody else. */
+	CUresult result =
+		backing_give_back(&allocation->backing, &lc->driver, allocation->address, allocation->exposed ? NULL : &sink);
+
+	if (result != CUDA_SUCCESS) {
+		strand(lc, allocation);
+		return result;
+	}
+	if (allocation->span_bytes)
+		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
+	records_recycle(&lc->records, allocation);
+	return result;
+}
+
 static void give_back(struct lifecycle *lc, struct allocation *allocation)
 {
 	struct stats_device *stats = &lc->stats->device[allocation->device];
+	uint64_t span_bytes = allocation->span_bytes;
 	CUresult result;
 
 	set_giving_back(&lc->reclaim, true);
-	result = backing_unmap(&allocation->backing, &lc->driver, allocation->address);
-
-	for (uint32_t i = 0; i < allocation->backing.count; i++) {
-		struct extent *extent = &allocation->backing.extents[i];
-
-		/* An extent that may still be mapped is not given to anybody else. */
-		if (result != CUDA_SUCCESS || !cache_put(lc, allocation->device, extent))
-			lc->driver.MemRelease(extent->handle);
-	}
-	if (result == CUDA_SUCCESS)
-		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
-	else
+	result = try_give_back(lc, allocation);
+	if (result != CUDA_SUCCESS)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER,
-			"unmap of a freed allocation of %llu MiB refused (error %d); its address is not used again",
-			(unsigned long long)(allocation->span_bytes >> 20), (int)result);
-	backing_clear(&allocation->backing);
-	__atomic_fetch_sub(&stats->pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
-	records_recycle(&lc->records, allocation);
+			"freed allocation of %llu MiB could not be given back (error %d); it is tried again later",
+			(unsigned long long)(span_bytes >> 20), (int)result);
+	__atomic_fetch_sub(&stats->pending_bytes, span_bytes, __ATOMIC_RELAXED);
 	set_giving_back(&lc->reclaim, false);
+}
+
+/* Offer what is stranded again; each once. */
+static void retry_stranded(struct lifecycle *lc)
+{
+	struct allocation *list;
+
+	ranked_lock(&lc->reclaim.lock);
+	list = lc->reclaim.stranded;
+	lc->reclaim.stranded = NULL;
+	ranked_unlock(&lc->reclaim.lock);
+	while (list) {
+		struct allocation *next = list->next;
+
+		set_giving_back(&lc->reclaim, true);
+		try_give_back(lc, list);
+		set_giving_back(&lc->reclaim, false);
+		list = next;
+	}
+}
+
+void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
+{
+	if (!allocation->backing.count) {
+		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
+		records_recycle(&lc->records, allocation);
+	} else {
+		strand(lc, allocation);
+	}
+}
+
+void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)
+{
+	struct allocation *allocation = records_new(&lc->records);
+
+	if (!allocation)
+		return; /* no memory left even for a note of it: the handle stays with the process */
+	allocation->device = device;
+	allocation->address = allocation->span_bytes = 0;
+	allocation->backing.extents = &allocation->backing.single;
+	allocation->backing.single = *extent;
+	allocation->backing.count = 1;
+	strand(lc, allocation);
 }
 
 /* Bring the oldest freed allocation one step on. Any thread; the lock is not held on entry. */
@@ -216,16 +289,9 @@ static enum step reclaim_step(struct lifecycle *lc)
 	ranked_unlock(&reclaim->lock);
 
 	driver_enter(&lc->driver, &scope);
-	ready = allocation->marked;
-	if (!ready) {
-		CUresult result = mark(lc, allocation);
-
-		/* A context that gives errors runs nothing any more. */
-		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-			allocation->marked = true;
-		ready = allocation->marked;
-	}
-	ready = ready && passed(lc, allocation);
+	if (!allocation->marked)
+		(void)mark(lc, allocation); /* the free has been answered: an error has nobody left to go to */
+	ready = allocation->marked && passed(lc, allocation);
 	if (ready)
 		give_back(lc, allocation);
 	driver_leave(&lc->driver, &scope);
@@ -257,13 +323,17 @@ static void *reclaim_main(void *arg)
 	for (;;) {
 		enum step step;
 
-		while (!reclaim->stop && !reclaim->head)
+		while (!reclaim->stop && !reclaim->head && !reclaim->stranded)
 			pthread_cond_wait(&reclaim->changed, &reclaim->lock.mutex);
+		if (!reclaim->stop && !reclaim->head)
+			wait_changed(reclaim, STRANDED_RETRY_NS);
 		if (reclaim->stop)
 			break;
 		reclaim->busy = true;
 		ranked_unlock(&reclaim->lock);
 		step = reclaim_step(lc);
+		if (step == STEP_EMPTY)
+			retry_stranded(lc);
 		ranked_lock(&reclaim->lock);
 		reclaim->busy = false;
 		if (reclaim->stop)
@@ -325,8 +395,10 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
 	CUresult result = mark(lc, allocation);
 	bool here;
 
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+		drop_marks(lc, allocation);
 		return result;
+	}
 	add_pending(lc, allocation);
 	allocation->next = NULL;
 	ranked_lock(&reclaim->lock);
@@ -360,22 +432,23 @@ void reclaim_kick(struct reclaim *reclaim)
 
 static void drop_cache(struct lifecycle *lc, int device)
 {
-
 	for (;;) {
 		struct extent_cache *cache = &lc->reclaim.cache[device];
-		CUmemGenericAllocationHandle handle;
+		struct extent extent = {.held = true};
 
 		ranked_lock(&lc->reclaim.lock);
 		if (cache->count == 0) {
 			ranked_unlock(&lc->reclaim.lock);
 			return;
 		}
-		handle = cache->slots[--cache->count].handle;
-		cache->bytes -= cache->slots[cache->count].bytes;
+		extent.handle = cache->slots[--cache->count].handle;
+		extent.bytes = cache->slots[cache->count].bytes;
+		cache->bytes -= extent.bytes;
 		__atomic_store_n(&lc->stats->device[device].cached_bytes, cache->bytes, __ATOMIC_RELAXED);
 		lc->reclaim.giving_back++;
 		ranked_unlock(&lc->reclaim.lock);
-		lc->driver.MemRelease(handle);
+		if (lc->driver.MemRelease(extent.handle) != CUDA_SUCCESS)
+			reclaim_strand_extent(lc, device, &extent);
 		set_giving_back(&lc->reclaim, false);
 	}
 }
@@ -423,6 +496,7 @@ bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t generation)
 		if (device < 0 || d == device)
 			drop_cache(lc, d);
 	}
+	retry_stranded(lc);
 	driver_leave(&lc->driver, &scope);
 	return reclaim_generation(lc) != generation;
 }

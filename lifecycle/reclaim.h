@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/lock.h"
+#include "lifecycle/backing.h"
 #include "lifecycle/driver.h"
 #include "lifecycle/stats.h"
 
@@ -46,6 +47,7 @@ struct reclaim {
 	struct ranked_lock lock; /* RANK_RECLAIM */
 	pthread_cond_t changed;  /* something was freed, finished, or stop was asked */
 	struct allocation *head, *tail; /* freed, oldest first; under lock */
+	struct allocation *stranded; /* idle, but refused by the driver when offered back; under lock */
 	size_t pending;                 /* in the list or in a step; under lock */
 	uint64_t generation;            /* rises whenever pages went back; under lock */
 	unsigned giving_back;           /* threads between "not the application's" and "the driver's"; under lock */
@@ -69,6 +71,12 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation);
 
 /* As reclaim_free when the work is known to have ended (its context was destroyed): pages go back before this returns. */
 void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation);
+
+/* Take over an allocation that was never findable and whose prepare failed: address and record go back, and what the
+ * driver refused to take back (backing not empty) is offered again later. */
+void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation);
+/* The same for a single extent that is not mapped. */
+void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent);
 
 /* The last capture has ended: queued frees may be marked now. */
 void reclaim_kick(struct reclaim *reclaim);

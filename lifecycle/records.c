@@ -61,7 +61,7 @@ struct allocation *records_new(struct records *records)
 		records->stock = allocation->next;
 		allocation->next = allocation->previous = NULL;
 		allocation->mark_count = 0;
-		allocation->marked = false;
+		allocation->marked = allocation->exposed = false;
 		allocation->serial = ++records->next_serial;
 	}
 	ranked_unlock(&records->lock);
@@ -145,6 +145,23 @@ struct allocation *records_detach_of_context(struct records *records, CUcontext 
 		detach_locked(records, allocation);
 	ranked_unlock(&records->lock);
 	return allocation;
+}
+
+void records_expose(struct records *records, uint64_t address, uint64_t bytes)
+{
+	uint64_t end = address + bytes < address ? UINT64_MAX : address + bytes;
+
+	ranked_lock(&records->lock);
+	while (address < end) {
+		struct allocation *allocation = granules_find(records->granules, address, GRANULE_MANAGED);
+
+		/* A range of the driver's never spans a hole, so what follows memory that is not managed is not either. */
+		if (!allocation)
+			break;
+		allocation->exposed = true;
+		address = allocation->address + allocation->span_bytes;
+	}
+	ranked_unlock(&records->lock);
 }
 
 bool records_view(struct records *records, uint64_t address, struct allocation_view *ret_view)

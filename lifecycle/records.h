@@ -34,6 +34,7 @@ struct allocation {
 	struct context_mark marks[MARKS_MAX]; /* the reclaimer's */
 	uint32_t mark_count;
 	bool marked;            /* marks cover everything that may use it */
+	bool exposed;           /* RANK_RECORDS while live: its pages can be reached by a handle that is not ours */
 	struct allocation *next, *previous; /* in the list of its state */
 };
 
@@ -65,6 +66,10 @@ struct allocation *records_detach(struct records *records, uint64_t address);
 bool records_reattach(struct records *records, struct allocation *allocation);
 /* The next live allocation of @context (any when NULL), detached; NULL when there is none. */
 struct allocation *records_detach_of_context(struct records *records, CUcontext context);
+
+/* Pages of [@address, @address + @bytes) can be reached by a handle that the application holds (retained, exported): they
+ * may outlive the allocation, so nobody else is given them. Foreign addresses are ignored. */
+void records_expose(struct records *records, uint64_t address, uint64_t bytes);
 
 /* What a question about an address needs, copied. */
 struct allocation_view {

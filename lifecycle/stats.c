@@ -113,15 +113,17 @@ void stats_close(struct stats_page *page, bool keep_file)
 
 struct stats_page *stats_after_fork(struct stats_page *parent_page)
 {
-	static struct stats_page child_page;
+	struct stats_page *page = parent_page;
 
-	if (file_path[0])
-		munmap(parent_page, sizeof(*parent_page));
+	/* In place: a wrapper that a signal interrupted before it forked still holds the pointer. */
+	if (file_path[0] && mmap(parent_page, sizeof(*page), PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return parent_page;
 	file_path[0] = '\0';
-	memset(&child_page, 0, sizeof(child_page));
-	child_page.version = STATS_VERSION;
-	child_page.size_bytes = sizeof(child_page);
-	return &child_page;
+	memset(page, 0, sizeof(*page));
+	page->version = STATS_VERSION;
+	page->size_bytes = sizeof(*page);
+	return page;
 }
 
 const struct stats_page *stats_open(const char *dir, int pid)

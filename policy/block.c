@@ -104,8 +104,8 @@ static bool group_row_ok(const struct policy *p, const struct policy_group *grou
 	       group->trust <= 1 && span_ok(group->members, p->members_count);
 }
 
-/* Rows of the index: one per role and for none, per phase and for none, per call and for unknown ones, per size class, and
- * one for the rules that the gram table does not hold. */
+/* Rows of the index: one per role and for none, per phase and for none, per call and for unknown ones, per size class,
+ * and one for the rules that the gram table does not hold. */
 static uint64_t index_rows(const struct policy *p)
 {
 	return (uint64_t)p->roles_count + 1 + p->phases_count + 1 + POLICY_API_COUNT + 1 + p->bounds_count + 1 + 1;
@@ -169,8 +169,9 @@ static bool settings_ok(const struct policy *p)
 {
 	const struct policy_header *h = p->header;
 
-	return text_ok(p, h->session) && amount_ok(&h->capacity) && amount_ok(&h->reserve) && amount_ok(&h->host_pool) &&
-	       h->quorum < POLICY_QUORUM_COUNT && h->free < POLICY_FREE_COUNT && h->manage_async <= 1;
+	return text_ok(p, h->session) && amount_ok(&h->capacity) && amount_ok(&h->reserve) &&
+	       amount_ok(&h->host_pool) && h->quorum < POLICY_QUORUM_COUNT && h->free < POLICY_FREE_COUNT &&
+	       h->manage_async <= 1;
 }
 
 static enum sublet_err check_header(const void *bytes, size_t size_bytes, struct errinfo *reterr)
@@ -184,7 +185,8 @@ static enum sublet_err check_header(const void *bytes, size_t size_bytes, struct
 	if (header->version != POLICY_BLOCK_VERSION || header->header_bytes != sizeof(*header))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"compiled policy has version %u, this library reads %u; start the session and its processes from one "
-			"installation", header->version, POLICY_BLOCK_VERSION);
+			"installation",
+			header->version, POLICY_BLOCK_VERSION);
 	if (header->total_bytes > size_bytes || header->total_bytes > POLICY_BLOCK_BYTES_MAX ||
 		header->total_bytes < sizeof(*header) || header->total_bytes % 8)
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is cut off: %llu bytes here, %llu said",
@@ -205,7 +207,8 @@ enum sublet_err policy_open(const void *bytes, size_t size_bytes, struct policy 
 	if (err)
 		return err;
 #define SECTION(name, field, element)                                                                                  \
-	p.field = (const element *)(const void *)((const char *)bytes + header->sections[POLICY_SECTION_##name].offset); \
+	p.field =                                                                                                      \
+		(const element *)(const void *)((const char *)bytes + header->sections[POLICY_SECTION_##name].offset); \
 	p.field##_count = header->sections[POLICY_SECTION_##name].count;
 	POLICY_SECTIONS(SECTION)
 #undef SECTION
@@ -216,9 +219,11 @@ enum sublet_err policy_open(const void *bytes, size_t size_bytes, struct policy 
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: too many rows or none");
 	p.index_words = (p.rules_count + 63) / 64;
 	if (index_rows(&p) * p.index_words != p.index_count)
-		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: its index has another size");
+		return errinfo_set(
+			reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: its index has another size");
 	if (!grams_ok(&p))
-		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: its table of texts does not fit");
+		return errinfo_set(
+			reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: its table of texts does not fit");
 	if (!settings_ok(&p))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: a setting is out of range");
 	err = check_rows(&p, reterr);

@@ -64,7 +64,7 @@ enum policy_free {
 
 /* What the policy wants for the bytes of a rule in a phase. */
 enum policy_want {
-	POLICY_WANT_KEEP,   /* where they are */
+	POLICY_WANT_KEEP, /* where they are */
 	POLICY_WANT_DEVICE,
 	POLICY_WANT_DEMAND, /* parked, through the window on touch */
 	POLICY_WANT_PARKED,
@@ -75,13 +75,13 @@ enum policy_want {
 
 /* Why it wants that: the part of the policy that said so. */
 enum policy_why {
-	POLICY_WHY_RESIDENT,      /* `resident` says so */
-	POLICY_WHY_OTHERWISE,     /* `otherwise` says so */
-	POLICY_WHY_UNSAID,        /* `otherwise` is not given: park */
+	POLICY_WHY_RESIDENT,	  /* `resident` says so */
+	POLICY_WHY_OTHERWISE,	  /* `otherwise` says so */
+	POLICY_WHY_UNSAID,	  /* `otherwise` is not given: park */
 	POLICY_WHY_NOT_EXCLUSIVE, /* `otherwise: discard` without `exclusive: true` */
-	POLICY_WHY_BOUNDARY,      /* between `producer` and the end of `consumer` */
-	POLICY_WHY_PINNED,        /* in `pinned` */
-	POLICY_WHY_DEFAULT,       /* neither objects nor `defaults` say anything */
+	POLICY_WHY_BOUNDARY,	  /* between `producer` and the end of `consumer` */
+	POLICY_WHY_PINNED,	  /* in `pinned` */
+	POLICY_WHY_DEFAULT,	  /* neither objects nor `defaults` say anything */
 	POLICY_WHY_COUNT
 };
 
@@ -116,7 +116,7 @@ struct policy_span {
 struct policy_amount {
 	uint64_t bytes;
 	uint32_t percent_hundredths; /* 1 .. 10000 */
-	uint32_t reserved;           /* 0 */
+	uint32_t reserved;	     /* 0 */
 };
 
 struct policy_range {
@@ -129,9 +129,9 @@ struct policy_variable {
 };
 
 struct policy_role {
-	uint32_t name; /* text */
+	uint32_t name;				/* text */
 	struct policy_span command, executable; /* patterns; count 0: not asked */
-	struct policy_span environment;         /* variables */
+	struct policy_span environment;		/* variables */
 	struct policy_amount budget;
 };
 
@@ -146,27 +146,27 @@ struct policy_trigger {
 	uint32_t phase;
 	uint32_t source; /* enum policy_trigger_source */
 	uint64_t roles;
-	struct policy_span patterns;    /* NVTX, kernel */
+	struct policy_span patterns;	/* NVTX, kernel */
 	struct policy_span environment; /* variables */
 	uint32_t line;
 	uint32_t reserved; /* 0 */
 };
 
 struct policy_rule {
-	uint32_t name;  /* text */
-	uint32_t line;  /* 0: the built-in default */
-	uint32_t kind;  /* enum policy_rule_kind */
-	uint32_t class; /* enum policy_class */
-	uint32_t flags; /* enum policy_rule_flags */
-	uint32_t group; /* share group, or POLICY_NONE */
+	uint32_t name;			 /* text */
+	uint32_t line;			 /* 0: the built-in default */
+	uint32_t kind;			 /* enum policy_rule_kind */
+	uint32_t class;			 /* enum policy_class */
+	uint32_t flags;			 /* enum policy_rule_flags */
+	uint32_t group;			 /* share group, or POLICY_NONE */
 	uint64_t roles, phases, devices; /* sets */
-	uint32_t apis; /* set of enum policy_api */
+	uint32_t apis;			 /* set of enum policy_api */
 	uint32_t wants; /* first of as many wants as there are phases, and one more for "no phase" at the end */
-	struct policy_span sizes, orders; /* ranges; count 0: not asked */
+	struct policy_span sizes, orders;			/* ranges; count 0: not asked */
 	struct policy_span library, stack, python, thread, tag; /* patterns; count 0: not asked */
-	struct policy_span scannable; /* patterns of kernel names */
-	uint64_t window_bytes; /* 0: none */
-	uint64_t expect_bytes; /* 0: not said */
+	struct policy_span scannable;				/* patterns of kernel names */
+	uint64_t window_bytes;					/* 0: none */
+	uint64_t expect_bytes;					/* 0: not said */
 };
 
 struct policy_wanted {
@@ -175,11 +175,11 @@ struct policy_wanted {
 };
 
 struct policy_group {
-	uint32_t name;  /* text */
-	uint32_t owner; /* role */
-	uint64_t writers; /* phases */
-	uint32_t access; /* enum policy_access */
-	uint32_t trust;  /* 0 or 1 */
+	uint32_t name;		    /* text */
+	uint32_t owner;		    /* role */
+	uint64_t writers;	    /* phases */
+	uint32_t access;	    /* enum policy_access */
+	uint32_t trust;		    /* 0 or 1 */
 	struct policy_span members; /* members: rule numbers */
 };
 
@@ -210,12 +210,12 @@ enum policy_section {
 #define SECTION(name, field, element) POLICY_SECTION_##name,
 	POLICY_SECTIONS(SECTION)
 #undef SECTION
-	POLICY_SECTION_COUNT
+		POLICY_SECTION_COUNT
 };
 
 struct policy_section_place {
 	uint32_t offset; /* from the start of the block */
-	uint32_t count;  /* elements */
+	uint32_t count;	 /* elements */
 };
 
 struct policy_header {
@@ -231,25 +231,28 @@ struct policy_header {
 	uint64_t timeout_ns;
 	uint32_t quorum; /* enum policy_quorum */
 	uint32_t quorum_clients;
-	uint32_t free;   /* enum policy_free */
+	uint32_t free;	       /* enum policy_free */
 	uint32_t manage_async; /* 0 or 1 */
-	uint32_t gram_keys; /* set of enum policy_match_key: keys whose texts the gram table knows */
-	uint32_t reserved;  /* 0 */
+	uint32_t gram_keys;    /* set of enum policy_match_key: keys whose texts the gram table knows */
+	uint32_t reserved;     /* 0 */
 	struct policy_section_place sections[POLICY_SECTION_COUNT];
 };
 
 /* A block in use: pointers into it. Borrows the bytes; needs no release. */
 struct policy {
 	const struct policy_header *header;
-#define SECTION(name, field, element) const element *field; uint32_t field##_count;
+#define SECTION(name, field, element)                                                                                  \
+	const element *field;                                                                                          \
+	uint32_t field##_count;
 	POLICY_SECTIONS(SECTION)
 #undef SECTION
 	uint32_t index_words; /* of one row of the index */
 	uint32_t gram_shift;  /* from a gram's hash to its bucket */
 };
 
-/* Check the @size_bytes at @bytes (aligned to 8, as mapped pages are) and point *ret_policy into them. Fails with INVALID
- * (no policy block, another version, damaged); @reterr says which, and where. Allocates nothing, takes no lock. */
+/* Check the @size_bytes at @bytes (aligned to 8, as mapped pages are) and point *ret_policy into them. Fails with
+ * INVALID (no policy block, another version, damaged); @reterr says which, and where. Allocates nothing, takes no lock.
+ */
 enum sublet_err policy_open(const void *bytes, size_t size_bytes, struct policy *ret_policy, struct errinfo *reterr);
 
 /* Checksum as the header holds it. */

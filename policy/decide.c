@@ -4,20 +4,22 @@
 #include "policy/decide.h"
 
 /* The first reasons are the block's own. */
-_Static_assert((int)POLICY_BECAUSE_DEFAULT == (int)POLICY_WHY_DEFAULT, "enum policy_reason begins with enum policy_why");
+_Static_assert(
+	(int)POLICY_BECAUSE_DEFAULT == (int)POLICY_WHY_DEFAULT, "enum policy_reason begins with enum policy_why");
 _Static_assert((int)POLICY_WHY_DEFAULT == (int)POLICY_WHY_COUNT - 1, "enum policy_reason begins with enum policy_why");
 
 static const uint32_t steps[POLICY_RESIDENCY_COUNT][POLICY_RESIDENCY_COUNT] = {
-	[POLICY_DEVICE][POLICY_PARKED] = POLICY_ACT_TAKE_HOST | POLICY_ACT_COPY_OUT | POLICY_ACT_UNMAP | POLICY_ACT_MAP_HOST |
-					 POLICY_ACT_GIVE_DEVICE,
-	[POLICY_DEVICE][POLICY_HOST] = POLICY_ACT_TAKE_HOST | POLICY_ACT_COPY_OUT | POLICY_ACT_UNMAP | POLICY_ACT_GIVE_DEVICE,
+	[POLICY_DEVICE][POLICY_PARKED] = POLICY_ACT_TAKE_HOST | POLICY_ACT_COPY_OUT | POLICY_ACT_UNMAP |
+					 POLICY_ACT_MAP_HOST | POLICY_ACT_GIVE_DEVICE,
+	[POLICY_DEVICE][POLICY_HOST] =
+		POLICY_ACT_TAKE_HOST | POLICY_ACT_COPY_OUT | POLICY_ACT_UNMAP | POLICY_ACT_GIVE_DEVICE,
 	[POLICY_DEVICE][POLICY_EMPTY] = POLICY_ACT_UNMAP | POLICY_ACT_GIVE_DEVICE,
 	[POLICY_PARKED][POLICY_DEVICE] = POLICY_ACT_TAKE_DEVICE | POLICY_ACT_COPY_IN | POLICY_ACT_UNMAP |
 					 POLICY_ACT_MAP_DEVICE | POLICY_ACT_GIVE_HOST,
 	[POLICY_PARKED][POLICY_HOST] = POLICY_ACT_UNMAP,
 	[POLICY_PARKED][POLICY_EMPTY] = POLICY_ACT_UNMAP | POLICY_ACT_GIVE_HOST,
-	[POLICY_HOST][POLICY_DEVICE] = POLICY_ACT_TAKE_DEVICE | POLICY_ACT_COPY_IN | POLICY_ACT_MAP_DEVICE |
-				       POLICY_ACT_GIVE_HOST,
+	[POLICY_HOST][POLICY_DEVICE] =
+		POLICY_ACT_TAKE_DEVICE | POLICY_ACT_COPY_IN | POLICY_ACT_MAP_DEVICE | POLICY_ACT_GIVE_HOST,
 	[POLICY_HOST][POLICY_PARKED] = POLICY_ACT_MAP_HOST,
 	[POLICY_HOST][POLICY_EMPTY] = POLICY_ACT_GIVE_HOST,
 	[POLICY_EMPTY][POLICY_DEVICE] = POLICY_ACT_TAKE_DEVICE | POLICY_ACT_MAP_DEVICE,
@@ -125,7 +127,8 @@ const char *policy_reason_text(enum policy_reason reason)
 	static const char *const texts[POLICY_BECAUSE_COUNT] = {
 		[POLICY_BECAUSE_RESIDENT] = "'resident' says so",
 		[POLICY_BECAUSE_OTHERWISE] = "'otherwise' says so",
-		[POLICY_BECAUSE_UNSAID] = "'resident' does not list the phase, and without 'otherwise' bytes are parked",
+		[POLICY_BECAUSE_UNSAID] =
+			"'resident' does not list the phase, and without 'otherwise' bytes are parked",
 		[POLICY_BECAUSE_NOT_EXCLUSIVE] =
 			"'otherwise: discard' without 'exclusive: true' offloads: the allocation may hold something else",
 		[POLICY_BECAUSE_BOUNDARY] = "between 'producer' and the end of 'consumer'",
@@ -133,7 +136,8 @@ const char *policy_reason_text(enum policy_reason reason)
 		[POLICY_BECAUSE_DEFAULT] = "no object matches it and there is no 'defaults'",
 		[POLICY_BECAUSE_PINNED] = "its pages are exported or registered and must not move",
 		[POLICY_BECAUSE_PERMANENT] = "permanent bytes are never discarded",
-		[POLICY_BECAUSE_NOT_ARRIVED] = "the role has neither arrived nor is it 'idle' in this phase: offloaded, not discarded",
+		[POLICY_BECAUSE_NOT_ARRIVED] =
+			"the role has neither arrived nor is it 'idle' in this phase: offloaded, not discarded",
 		[POLICY_BECAUSE_GATE_OPEN] = "the role runs in this phase: parked, so that no kernel steps into a hole",
 		[POLICY_BECAUSE_NO_PARKING] = "host memory cannot be mapped on this device, so it cannot be parked",
 		[POLICY_BECAUSE_NOTHING_THERE] = "there are no bytes to keep",

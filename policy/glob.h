@@ -1,6 +1,6 @@
 /* policy/glob.h
- * Patterns as the policy language has them: `*` any run of bytes, `?` one byte, `[abc]`, `[a-z]`, `[!a-z]` one byte of a
- * set (or not), `\` takes the next byte as it is. A `[` without its `]` stands for itself. The whole text must match.
+ * Patterns as the policy language has them: `*` any run of bytes, `?` one byte, `[abc]`, `[a-z]`, `[!a-z]` one byte of
+ * a set (or not), `\` takes the next byte as it is. A `[` without its `]` stands for itself. The whole text must match.
  * Own code, because fnmatch(3) follows the locale and may allocate, and this runs inside other people's processes. */
 #ifndef SUBLET_POLICY_GLOB_H
 #define SUBLET_POLICY_GLOB_H

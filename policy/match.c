@@ -1,6 +1,6 @@
 /* policy/match.c
- * Role, phase, call and size are looked up in the index, 64 rules a step; only the rules that pass are asked for the rest,
- * so that a thousand rules cost little more than the few that could win. */
+ * Role, phase, call and size are looked up in the index, 64 rules a step; only the rules that pass are asked for the
+ * rest, so that a thousand rules cost little more than the few that could win. */
 #include "policy/match.h"
 
 #include <string.h>
@@ -103,8 +103,8 @@ bool policy_rule_allows(const struct policy *policy, const struct policy_rule *r
 	return true;
 }
 
-enum policy_match_key policy_rule_against(const struct policy *policy, const struct policy_rule *rule,
-	const struct policy_facts *facts)
+enum policy_match_key policy_rule_against(
+	const struct policy *policy, const struct policy_rule *rule, const struct policy_facts *facts)
 {
 	for (int key = 0; key < POLICY_KEY_COUNT; key++)
 		if (!policy_rule_allows(policy, rule, facts, (enum policy_match_key)key))

@@ -5,17 +5,17 @@
 
 #include "policy/block.h"
 
-/* What is known of an allocation at the moment it is made. Texts and frames are borrowed; NULL or count 0 means unknown, and
- * what is unknown matches no rule that asks for it. */
+/* What is known of an allocation at the moment it is made. Texts and frames are borrowed; NULL or count 0 means
+ * unknown, and what is unknown matches no rule that asks for it. */
 struct policy_facts {
-	uint32_t role;  /* policy_role_find, or POLICY_NONE */
+	uint32_t role;	/* policy_role_find, or POLICY_NONE */
 	uint32_t phase; /* policy_phase_find, or POLICY_NONE */
-	uint32_t api;   /* enum policy_api, POLICY_API_COUNT for any other */
+	uint32_t api;	/* enum policy_api, POLICY_API_COUNT for any other */
 	uint32_t device;
 	uint64_t size_bytes; /* as requested */
-	uint64_t order;      /* managed allocations of the process so far, this one included */
+	uint64_t order;	     /* managed allocations of the process so far, this one included */
 	const char *library, *thread, *tag;
-	const char *const *stack;  /* native frames, `library:function` */
+	const char *const *stack; /* native frames, `library:function` */
 	size_t stack_count;
 	const char *const *python; /* Python frames, `file:function` */
 	size_t python_count;
@@ -46,8 +46,8 @@ bool policy_rule_asks(const struct policy_rule *rule, enum policy_match_key key)
 bool policy_rule_allows(const struct policy *policy, const struct policy_rule *rule, const struct policy_facts *facts,
 	enum policy_match_key key);
 /* First key that speaks against @rule, POLICY_KEY_COUNT when none does. */
-enum policy_match_key policy_rule_against(const struct policy *policy, const struct policy_rule *rule,
-	const struct policy_facts *facts);
+enum policy_match_key policy_rule_against(
+	const struct policy *policy, const struct policy_rule *rule, const struct policy_facts *facts);
 
 /* Does one of the patterns of @span match @text? False for NULL. */
 bool policy_patterns_match(const struct policy *policy, struct policy_span span, const char *text);
@@ -76,9 +76,10 @@ static inline uint32_t policy_index_always(const struct policy *policy)
 	return policy_index_size(policy, policy->bounds_count + 1);
 }
 
-/* The gram table, so that a thousand patterns need not all be tried on every frame. A gram is four bytes in a row. For each
- * pattern of a rule one gram that every text it matches must hold stands in the table, under one text key of the rule; a text
- * without that gram cannot match. Rules with a pattern that has no four literal bytes are in the row "always". */
+/* The gram table, so that a thousand patterns need not all be tried on every frame. A gram is four bytes in a row. For
+ * each pattern of a rule one gram that every text it matches must hold stands in the table, under one text key of the
+ * rule; a text without that gram cannot match. Rules with a pattern that has no four literal bytes are in the row
+ * "always". */
 enum { POLICY_GRAM_BYTES = 4 };
 
 static inline uint32_t policy_gram_hash(const char *bytes, enum policy_match_key key)

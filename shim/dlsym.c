@@ -3,19 +3,24 @@
  * first, always, and only an answer that is a known function of libcuda is replaced: names that merely begin with "cu"
  * (cudnn, curl) and libraries that merely have such names come out as they went in. */
 #include <dlfcn.h>
+#include <string.h>
 
 #include "shim/next.h"
 #include "shim/shim.h"
 
+/* Weak: musl has none. */
+extern int dladdr1(const void *address, Dl_info *info, void **extra, int flags) __attribute__((weak));
+
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);
 
-/* Read by the assembly. */
+/* Read by the assembly, and by shim_find_next before it has run. */
 SUBLET_HIDDEN dlsym_function *shim_next_dlsym;
 SUBLET_HIDDEN dlvsym_function *shim_next_dlvsym;
 
 SUBLET_HIDDEN void shim_find_next(void);
 SUBLET_HIDDEN void *shim_hidden_handle(const char *name);
+SUBLET_HIDDEN void *shim_own_lookup(void *handle, const char *name, const char *version, const void *caller);
 SUBLET_HIDDEN void *shim_dlsym(void *handle, const char *name);
 SUBLET_HIDDEN void *shim_dlvsym(void *handle, const char *name, const char *version);
 
@@ -43,16 +48,34 @@ static void *libc_handle(void)
 	return handle;
 }
 
-/* Is @name found in the global scope only because this library exports it? Programs probe for a driver that way. */
-static bool only_ours(int id)
-{
-	return id >= 0 && entries[id].wrapper && !real_address(id);
-}
-
-/* For RTLD_DEFAULT and RTLD_NEXT: the handle to ask instead, NULL for "the one that was given". */
+/* For RTLD_DEFAULT and RTLD_NEXT: the handle to ask instead, NULL for "the one that was given". Programs probe for a driver
+ * that way; a name of it that only this library has in the global scope (libcuda is not loaded, or opened RTLD_LOCAL) is
+ * not to be found. RTLD_NEXT asked from here searches what comes after this library. */
 void *shim_hidden_handle(const char *name)
 {
-	return only_ours(entry_by_symbol(name)) ? libc_handle() : NULL;
+	int id = entry_by_symbol(name);
+
+	if (id < 0 || !entries[id].wrapper || shim_next_dlsym(RTLD_NEXT, name))
+		return NULL;
+	return libc_handle();
+}
+
+/* dlvsym of "dlsym" itself: glibc's would pass over ours, which has no version, and whoever asked (an interposer in front,
+ * with dlvsym(RTLD_NEXT, "dlsym", ...)) would look the driver up behind our back. NULL: not such a question. @caller is an
+ * address in the object that asks. */
+void *shim_own_lookup(void *handle, const char *name, const char *version, const void *caller)
+{
+	bool sym = strcmp(name, "dlsym") == 0, vsym = strcmp(name, "dlvsym") == 0;
+	void *asker = NULL;
+	Dl_info info;
+
+	if ((!sym && !vsym) || (handle != RTLD_DEFAULT && handle != RTLD_NEXT) ||
+		!shim_next_dlvsym(RTLD_DEFAULT, name, version))
+		return NULL;
+	if (handle == RTLD_NEXT &&
+		(!dladdr1 || !dladdr1(caller, &info, &asker, RTLD_DL_LINKMAP) || !next_comes_before_us(asker)))
+		return NULL;
+	return sym ? (void *)dlsym : (void *)dlvsym;
 }
 
 static void *answer(void *address, int id, const char *name)
@@ -60,12 +83,12 @@ static void *answer(void *address, int id, const char *name)
 	if (!address)
 		return NULL;
 	if (address == entries[id].wrapper) {
-		/* dlopen(NULL) and the like: the global scope, where this library stands in front of the driver. */
-		if (only_ours(id))
+		/* dlopen(NULL) and the like: the global scope, where this library stands in front of the driver. Or an interposer
+		 * behind us has bound the name to us. */
+		if (!shim_driver_loaded())
 			return shim_real_dlsym(libc_handle(), name);
 		return address;
 	}
-	shim_see_driver(address);
 	return shim_answer(address, id, name, NULL, NULL);
 }
 

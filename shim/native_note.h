@@ -32,4 +32,17 @@ static inline int native_current_device(void)
 	return shim_lifecycle.driver.CtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
+/* Is @stream being captured? @per_thread: the null stream means the calling thread's own. */
+static inline bool native_captured(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!captures_any(&shim_lifecycle.captures))
+		return false;
+	if (!stream && per_thread)
+		stream = CU_STREAM_PER_THREAD;
+	return shim_lifecycle.driver.StreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 #endif

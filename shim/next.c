@@ -114,27 +114,41 @@ static const ElfW(Sym) *find_sysv(const struct symbols *symbols, const char *nam
 	return NULL;
 }
 
+void *definition_in(const struct link_map *map, const char *name)
+{
+	const ElfW(Sym) *symbol = NULL;
+	struct symbols symbols;
+
+	if (!read_dynamic(map, &symbols))
+		return NULL;
+	if (symbols.gnu_hash)
+		symbol = find_gnu(&symbols, name);
+	else if (symbols.sysv_hash)
+		symbol = find_sysv(&symbols, name);
+	return symbol ? (void *)(map->l_addr + symbol->st_value) : NULL;
+}
+
 /* Walks the loader's own list, not dl_iterate_phdr: the thread sanitizer wraps that, and is not ready when it asks. */
 void *next_definition(const char *name)
 {
 	bool passed_self = false;
 
 	for (const struct link_map *map = &_r_debug ? _r_debug.r_map : NULL; map; map = map->l_next) {
-		const ElfW(Sym) *symbol = NULL;
-		struct symbols symbols;
+		void *definition = passed_self ? definition_in(map, name) : NULL;
 
-		if (!passed_self) {
-			passed_self = map->l_ld == _DYNAMIC;
-			continue;
-		}
-		if (!read_dynamic(map, &symbols))
-			continue;
-		if (symbols.gnu_hash)
-			symbol = find_gnu(&symbols, name);
-		else if (symbols.sysv_hash)
-			symbol = find_sysv(&symbols, name);
-		if (symbol)
-			return (void *)(map->l_addr + symbol->st_value);
+		if (definition)
+			return definition;
+		if (map->l_ld == _DYNAMIC)
+			passed_self = true;
 	}
 	return NULL;
+}
+
+bool next_comes_before_us(const struct link_map *map)
+{
+	for (const struct link_map *at = &_r_debug ? _r_debug.r_map : NULL; at && at->l_ld != _DYNAMIC; at = at->l_next) {
+		if (at == map)
+			return true;
+	}
+	return false;
 }

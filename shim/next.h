@@ -6,8 +6,19 @@
 #ifndef SUBLET_SHIM_NEXT_H
 #define SUBLET_SHIM_NEXT_H
 
+#include <stdbool.h>
+
+struct link_map;
+
 /* NULL when no later object defines @name. No allocation, takes only the loader's own lock; usable at any time, also
  * before constructors have run. */
 void *next_definition(const char *name);
+
+/* Does the object stand before this library in load order? */
+bool next_comes_before_us(const struct link_map *map);
+
+/* The definition of the function @name in one loaded object, whatever else defines it. NULL when it has none. The object
+ * must stay loaded meanwhile. No lock. */
+void *definition_in(const struct link_map *map, const char *name);
 
 #endif

@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "shim/next.h"
 #include "shim/shim.h"
 
 #define ADDRESS_PLACES 2048
 
 struct real_table {
-	void *real[ENTRY_COUNT];
+	void *real[ENTRY_COUNT]; /* what a wrapper calls: the next one in the chain of interposers, or the driver's own */
+	void *own[ENTRY_COUNT];  /* the driver's own */
 	unsigned short by_address[ADDRESS_PLACES]; /* id plus one; 0 is empty */
 };
 
@@ -35,42 +37,61 @@ static unsigned address_place(const void *address)
 	return (unsigned)((value >> 4) * 2654435761u >> 7) % ADDRESS_PLACES;
 }
 
+static bool is_row(const struct real_table *t, int id, const void *address)
+{
+	return t->real[id] == address || t->own[id] == address;
+}
+
 static int by_address(const struct real_table *t, const void *address)
 {
 	for (unsigned place = address_place(address); t->by_address[place]; place = (place + 1) % ADDRESS_PLACES) {
-		if (t->real[t->by_address[place] - 1] == address)
+		if (is_row(t, t->by_address[place] - 1, address))
 			return t->by_address[place] - 1;
 	}
 	return -1;
 }
 
+/* Several names of one function: the first stays findable by address, the others by their row. */
+static void note_address(struct real_table *t, const void *address, int id)
+{
+	unsigned place = address_place(address);
+
+	if (by_address(t, address) >= 0)
+		return;
+	while (t->by_address[place])
+		place = (place + 1) % ADDRESS_PLACES;
+	t->by_address[place] = (unsigned short)(id + 1);
+}
+
 /* @path is loaded: NOLOAD only takes a reference, which also keeps the addresses valid for good. Another link namespace
- * (dlmopen) has its own copy and is not found here; its programs keep the driver's pointers. */
+ * (dlmopen) has its own copy and is not found here; its programs keep the driver's pointers.
+ *
+ * What the driver exports is read from its tables; only for those names is the chain of interposers asked, so that none of
+ * the look-ups fails and leaves its text in dlerror. An interposer behind us may answer with our own wrapper, which it
+ * got where it expected the driver: then the driver's own is next. */
 static void load_table(const char *path)
 {
 	struct real_table *fresh, *expected = NULL;
+	struct link_map *map = NULL;
 	void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 	int found = 0;
 
-	if (!handle)
+	if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0)
 		return;
 	fresh = calloc(1, sizeof(*fresh));
 	if (!fresh)
 		return;
 	for (int id = 0; id < ENTRY_COUNT; id++) {
-		void *address = shim_real_dlsym(handle, entries[id].symbol);
-		unsigned place;
+		void *own = definition_in(map, entries[id].symbol), *chained;
 
-		if (!address || address == entries[id].wrapper)
+		if (!own)
 			continue;
-		fresh->real[id] = address;
+		chained = shim_real_dlsym(handle, entries[id].symbol);
+		fresh->own[id] = own;
+		note_address(fresh, own, id);
+		fresh->real[id] = chained && chained != entries[id].wrapper ? chained : own;
+		note_address(fresh, fresh->real[id], id);
 		found++;
-		/* Several names of one function: the first stays findable by address, the others by their row. */
-		if (by_address(fresh, address) >= 0)
-			continue;
-		for (place = address_place(address); fresh->by_address[place]; place = (place + 1) % ADDRESS_PLACES)
-			;
-		fresh->by_address[place] = (unsigned short)(id + 1);
 	}
 	if (!fresh->real[ENTRY_cuInit] ||
 		!__atomic_compare_exchange_n(&table, &expected, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -104,8 +125,11 @@ static struct real_table *current_table(void)
 		return t;
 	/* Linked directly: nobody asked for a symbol, but the library is there. The search ends before dlopen is called,
 	 * which takes the lock that the search holds. */
-	if (dl_iterate_phdr(find_loaded, path) == 1)
+	if (shim_depth < SHIM_LOADING && dl_iterate_phdr(find_loaded, path) == 1) {
+		shim_depth += SHIM_LOADING;
 		load_table(path);
+		shim_depth -= SHIM_LOADING;
+	}
 	return __atomic_load_n(&table, __ATOMIC_ACQUIRE);
 }
 
@@ -123,14 +147,9 @@ CUresult shim_no_driver(void)
 						       : CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
-void shim_see_driver(void *address)
+bool shim_driver_loaded(void)
 {
-	Dl_info info;
-
-	if (__atomic_load_n(&table, __ATOMIC_ACQUIRE))
-		return;
-	if (dladdr(address, &info) && is_libcuda(info.dli_fname))
-		load_table(info.dli_fname);
+	return current_table() != NULL;
 }
 
 /* Look-ups come before the start, so they are counted here and copied into the page when there is one. */
@@ -159,13 +178,13 @@ void shim_publish_lookups(struct stats_page *page)
 
 void *shim_answer(void *address, int candidate, const char *name, bool (*ask_again)(void *, void *), void *arg)
 {
-	struct real_table *t = __atomic_load_n(&table, __ATOMIC_ACQUIRE);
+	struct real_table *t = address ? current_table() : NULL;
 	int id = candidate;
 
-	if (!t || !address)
+	if (!t)
 		return address;
 	/* The row that was asked for first: several exports may be one function, and only the row tells the ABI. */
-	if (id < 0 || t->real[id] != address)
+	if (id < 0 || !is_row(t, id, address))
 		id = by_address(t, address);
 	if (id >= 0) {
 		if (!entries[id].wrapper)

@@ -29,8 +29,8 @@ CUresult shim_no_driver(void);
  * same address for a request at the list's own CUDA version: only then is an unknown address known to have a known ABI. */
 void *shim_answer(void *address, int candidate, const char *name, bool (*ask_again)(void *arg, void *address), void *arg);
 
-/* Load the table from the library that @address lies in, when that is a libcuda. */
-void shim_see_driver(void *address);
+/* Is a libcuda in this process? Looks for it, and loads the table from it. */
+bool shim_driver_loaded(void);
 
 /* Copy the counts of look-ups into the page. */
 void shim_publish_lookups(struct stats_page *page);
@@ -57,9 +57,13 @@ void shim_start(void);
 
 /* ---- the guard ---- */
 
-/* Above zero while a wrapper of this thread is at work: calls that come back into this library meanwhile (from the driver,
- * a signal handler, another interposer) are forwarded. */
+/* Above zero while this thread is inside Sublet's own work, where locks may be held: calls that come back into this library
+ * meanwhile (from the driver, a signal handler, another interposer) are forwarded. Not raised around a call of the
+ * application that is only passed on: what comes back from there (a profiler's call-back) is served as usual. */
 extern SUBLET_TLS int shim_depth;
+/* Added while this thread reads the driver's exports: an interposer's dlsym that asks by way of ours finds no driver yet,
+ * instead of reading them once more. */
+#define SHIM_LOADING (1 << 16)
 
 static inline bool shim_active(void)
 {

@@ -20,6 +20,13 @@ int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
+/* Weak, as are the calls that check: another C library than glibc (Alpine's musl) loads this one all the same into every
+ * process of a tree, has neither, and must not refuse to start them. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
+	__attribute__((weak));
+extern const char *strerrordesc_np(int error) __attribute__((weak));
+extern void *__dso_handle SUBLET_HIDDEN;
+
 static struct stats_page *page;
 static bool atfork_registered; /* inherited over fork, as the handlers are */
 
@@ -33,23 +40,14 @@ static bool serving(void)
 	return __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE;
 }
 
-static void before_fork(void)
-{
-	if (serving())
-		ranked_lock_fork_prepare();
-}
-
-static void after_fork_parent(void)
-{
-	if (serving())
-		ranked_lock_fork_parent();
-}
-
 /* CUDA does not survive a fork, so neither does anything here: a plain process from now on. One that was forked before
- * the start is untouched and starts by itself. */
+ * the start is untouched and starts by itself.
+ *
+ * No lock is taken before the fork. It may come from a signal handler that interrupted a wrapper of this very thread, and
+ * would wait for itself; nothing that a lock guards is used in the child, so a half-made change there harms nobody. The
+ * depth stays: such a wrapper is still on this thread's stack and will count itself out. */
 static void after_fork_child(void)
 {
-	shim_depth = 0;
 	if (serving()) {
 		ranked_lock_fork_child();
 		lifecycle_forget(&shim_lifecycle);
@@ -142,7 +140,7 @@ static const char *usable_session(const char *dir)
 
 	if (lstat(dir, &status) != 0) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
-			strerrordesc_np(errno));
+			strerrordesc_np ? strerrordesc_np(errno) : "cannot be used");
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
@@ -165,6 +163,10 @@ static enum shim_state start(void)
 	log_init();
 	if (!session || !*session)
 		return SHIM_OFF; /* preloaded outside a session: a plain process */
+	if (!__register_atfork) {
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "off in this process: its C library is not glibc");
+		return SHIM_OFF;
+	}
 	err = driver_load(&driver, find_real, NULL, &error);
 	for (int id = 0; !err && id < ENTRY_COUNT; id++) {
 		if (entries[id].required && !real_address(id))
@@ -202,7 +204,8 @@ void shim_start(void)
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
 		if (!atfork_registered) {
 			atfork_registered = true;
-			pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+			if (__register_atfork)
+				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
 		}
 		shim_depth++;
 		set_state(start());

@@ -72,6 +72,42 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 	ENDING(cuCtxDestroy_v2, (ctx), ctx);
 }
 
+/* Deprecated since CUDA 4: ends the context when nobody is attached any more. */
+CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
+{
+	CUresult result;
+	unsigned int version;
+	bool alive;
+
+	if (!shim_active())
+		return FORWARD(cuCtxDetach, (ctx));
+	shim_enter();
+	lifecycle_context_end_begin(&shim_lifecycle, ctx);
+	result = FORWARD(cuCtxDetach, (ctx));
+	alive = result != CUDA_SUCCESS || (shim_lifecycle.driver.CtxGetApiVersion &&
+						  shim_lifecycle.driver.CtxGetApiVersion(ctx, &version) == CUDA_SUCCESS);
+	lifecycle_context_end(&shim_lifecycle, ctx, !alive);
+	shim_leave();
+	return result;
+}
+
+/* A green context is a share of its device's primary context, and its memory that of the device: allocations stay. */
+CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	CUcontext context = NULL;
+	CUresult result;
+
+	if (!shim_active() || !shim_lifecycle.driver.CtxFromGreenCtx ||
+		shim_lifecycle.driver.CtxFromGreenCtx(&context, hCtx) != CUDA_SUCCESS)
+		return FORWARD(cuGreenCtxDestroy, (hCtx));
+	shim_enter();
+	lifecycle_context_end_begin(&shim_lifecycle, context);
+	result = FORWARD(cuGreenCtxDestroy, (hCtx));
+	lifecycle_context_left(&shim_lifecycle, context, result == CUDA_SUCCESS);
+	shim_leave();
+	return result;
+}
+
 /* The primary context of @device ends with its last release; a reset empties it at once. */
 static void primary_ended(CUdevice device, CUcontext context, CUresult result)
 {

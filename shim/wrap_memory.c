@@ -47,32 +47,25 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 }
 
 /* The driver takes memory of cuMemAlloc here too. For managed memory the wait for everything submitted so far covers the
- * wait for this stream; inside a capture the driver is asked, whose refusal of non-graph memory is the right answer. */
-static bool free_managed_async(CUdeviceptr address, CUresult *ret_result)
-{
-	return !captures_any(&shim_lifecycle.captures) && free_managed(address, ret_result);
-}
+ * wait for this stream; when this stream is being captured the driver is asked, whose refusal of non-graph memory is the
+ * right answer. */
+#define FREE_ASYNC(symbol, per_thread)                                                                                 \
+	do {                                                                                                           \
+		CUresult result_;                                                                                      \
+		if (!shim_active())                                                                                    \
+			return FORWARD(symbol, (dptr, hStream));                                                       \
+		if (!native_captured(hStream, per_thread) && free_managed(dptr, &result_))                             \
+			return result_;                                                                                \
+		NATIVE_GIVE_BACK(result_, dptr, symbol, (dptr, hStream));                                              \
+		return result_;                                                                                        \
+	} while (0)
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
-	CUresult result;
-
-	if (!shim_active())
-		return FORWARD(cuMemFreeAsync, (dptr, hStream));
-	if (free_managed_async(dptr, &result))
-		return result;
-	NATIVE_GIVE_BACK(result, dptr, cuMemFreeAsync, (dptr, hStream));
-	return result;
+	FREE_ASYNC(cuMemFreeAsync, false);
 }
 
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
-	CUresult result;
-
-	if (!shim_active())
-		return FORWARD(cuMemFreeAsync_ptsz, (dptr, hStream));
-	if (free_managed_async(dptr, &result))
-		return result;
-	NATIVE_GIVE_BACK(result, dptr, cuMemFreeAsync_ptsz, (dptr, hStream));
-	return result;
+	FREE_ASYNC(cuMemFreeAsync_ptsz, true);
 }

@@ -44,21 +44,9 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
 }
 
 /* Inside a capture the stream-ordered calls add a node and give no memory: the graph's pool is the driver's. */
-static bool captured(CUstream stream, bool per_thread)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (!captures_any(&shim_lifecycle.captures))
-		return false;
-	if (!stream && per_thread)
-		stream = CU_STREAM_PER_THREAD;
-	return shim_lifecycle.driver.StreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 #define POOL_ALLOCATING(symbol, args, stream, per_thread)                                                              \
 	do {                                                                                                           \
-		if (shim_active() && captured(stream, per_thread))                                                     \
+		if (shim_active() && native_captured(stream, per_thread))                                                     \
 			return FORWARD(symbol, args);                                                                  \
 		ALLOCATING(symbol, args, *dptr, bytesize, STATS_NATIVE_POOL);                                          \
 	} while (0)
@@ -86,6 +74,11 @@ CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize
 CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
 	ALLOCATING(cuMemHostAlloc, (pp, bytesize, Flags), *pp, bytesize, STATS_NATIVE_PINNED);
+}
+
+CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
+{
+	ALLOCATING(cuMemAllocHost, (pp, bytesize), *pp, bytesize, STATS_NATIVE_PINNED);
 }
 
 CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
@@ -194,15 +187,6 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (shim_active())
 		native_vmm_released(&shim_lifecycle.native, handle);
 	return FORWARD(cuMemRelease, (handle));
-}
-
-CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-	CUresult result = FORWARD(cuMemRetainAllocationHandle, (handle, addr));
-
-	if (result == CUDA_SUCCESS && shim_active())
-		native_vmm_retained(&shim_lifecycle.native, *handle, (uint64_t)(uintptr_t)addr);
-	return result;
 }
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,

@@ -1,6 +1,6 @@
 /* tools/cmd_check.c
- * `sublet check`: says everything that is wrong with policy files, explains what a policy does with an allocation, prints the
- * JSON Schema of the language. What it says about a file is its result and goes to stdout. */
+ * `sublet check`: says everything that is wrong with policy files, explains what a policy does with an allocation,
+ * prints the JSON Schema of the language. What it says about a file is its result and goes to stdout. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,8 +38,8 @@ struct check_options {
 	const char *explain; /* NULL: do not */
 };
 
-/* The file's text into *ret_text (heap, not NUL-ended). One byte more than a policy may have is read, so that the reader
- * itself says that it is too large. */
+/* The file's text into *ret_text (heap, not NUL-ended). One byte more than a policy may have is read, so that the
+ * reader itself says that it is too large. */
 static bool read_file(const char *name, char **ret_text, size_t *ret_bytes)
 {
 	FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
@@ -73,16 +73,16 @@ static void add_summary(const struct policy_source *source, const char *name, st
 		text_add(to, "%zu error%s", d->errors, d->errors == 1 ? "" : "s");
 	else
 		text_add(to, "good: %zu role%s, %zu phase%s, %zu object%s", source->tree.roles_count,
-			source->tree.roles_count == 1 ? "" : "s", source->tree.phases_count, source->tree.phases_count == 1 ? "" : "s",
-			objects, objects == 1 ? "" : "s");
+			source->tree.roles_count == 1 ? "" : "s", source->tree.phases_count,
+			source->tree.phases_count == 1 ? "" : "s", objects, objects == 1 ? "" : "s");
 	if (d->warnings)
 		text_add(to, ", %zu warning%s", d->warnings, d->warnings == 1 ? "" : "s");
 	text_add(to, "\n");
 }
 
 /* The explanation behind a file's complaints. */
-static enum exit_status add_explanation(struct policy_source *source, const char *name, const struct check_options *options,
-	struct text *to)
+static enum exit_status add_explanation(
+	struct policy_source *source, const char *name, const struct check_options *options, struct text *to)
 {
 	struct typed_facts facts;
 	struct policy policy;
@@ -103,7 +103,8 @@ static enum exit_status add_file(struct policy_source *source, const char *name,
 	const struct check_options *options, struct text *to)
 {
 	const struct diagnostics *d = &source->diagnostics;
-	enum exit_status status = d->errors || (options->strict && d->warnings) ? STATUS_BAD : STATUS_GOOD, explained = STATUS_GOOD;
+	enum exit_status status = d->errors || (options->strict && d->warnings) ? STATUS_BAD : STATUS_GOOD,
+			 explained = STATUS_GOOD;
 
 	if (options->json) {
 		text_add(to, "{\"file\": ");
@@ -188,8 +189,12 @@ static enum exit_status check_files(char **names, int count, const struct check_
 int cmd_check(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"explain", required_argument, NULL, 'e'}, {"strict", no_argument, NULL, 's'}, {"json", no_argument, NULL, 'j'},
-		{"schema", no_argument, NULL, 'c'},        {"help", no_argument, NULL, 'h'},   {0},
+		{"explain", required_argument, NULL, 'e'},
+		{"strict", no_argument, NULL, 's'},
+		{"json", no_argument, NULL, 'j'},
+		{"schema", no_argument, NULL, 'c'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
 	};
 	struct check_options options = {0};
 	struct text schema = {0};

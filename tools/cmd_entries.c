@@ -25,7 +25,8 @@ struct entry {
 
 static const struct entry entries[] = {
 #define WRAP(symbol, base, since, stream, need, group, ...) {#symbol, base, since, #stream, #need, ENTRY_WRAP, #group},
-#define PASS(symbol, base, since, stream, need, reason, ...) {#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
+#define PASS(symbol, base, since, stream, need, reason, ...)                                                           \
+	{#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
 #include "shim/entries.def"
 };
 
@@ -68,7 +69,8 @@ static bool is_wanted(const struct entry *entry, const struct entries_options *o
 {
 	if ((options->wrapped && entry->kind != ENTRY_WRAP) || (options->passed && entry->kind != ENTRY_PASS))
 		return false;
-	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 || fnmatch(options->glob, entry->base, 0) == 0;
+	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 ||
+	       fnmatch(options->glob, entry->base, 0) == 0;
 }
 
 static const char *sentence_of(const struct entry *entry)
@@ -113,17 +115,18 @@ static void print_table(const struct entries_options *options)
 		if ((int)strlen(entries[i].base) > base_width)
 			base_width = (int)strlen(entries[i].base);
 	}
-	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since", "stream",
-		"need", "what", "group", "because");
+	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since",
+		"stream", "need", "what", "group", "because");
 	for (size_t i = 0; i < ENTRIES; i++) {
 		const struct entry *entry = &entries[i];
 
 		if (!is_wanted(entry, options))
 			continue;
-		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, entry->symbol, base_width, entry->base,
-			version(entry->since, since, sizeof(since)), spoken(entry->stream, stream, sizeof(stream)),
-			spoken(entry->need, need, sizeof(need)), entry->kind == ENTRY_WRAP ? "wrap" : "pass",
-			spoken(entry->why, why, sizeof(why)), sentence_of(entry));
+		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, entry->symbol, base_width,
+			entry->base, version(entry->since, since, sizeof(since)),
+			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
+			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)),
+			sentence_of(entry));
 	}
 }
 
@@ -142,7 +145,8 @@ static void print_json(const struct entries_options *options)
 		       "\"what\": \"%s\", \"group\": \"%s\", \"because\": \"%s\"}",
 			before, entry->symbol, entry->base, version(entry->since, since, sizeof(since)),
 			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
-			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)), sentence_of(entry));
+			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)),
+			sentence_of(entry));
 		before = ",\n";
 	}
 	printf("\n]\n");
@@ -151,8 +155,11 @@ static void print_json(const struct entries_options *options)
 int cmd_entries(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"wrapped", no_argument, NULL, 'w'}, {"passed", no_argument, NULL, 'p'}, {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},    {0},
+		{"wrapped", no_argument, NULL, 'w'},
+		{"passed", no_argument, NULL, 'p'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
 	};
 	struct entries_options options = {0};
 	size_t wanted = 0;
@@ -180,7 +187,8 @@ int cmd_entries(int argc, char **argv)
 	if (options.wrapped && options.passed)
 		return fail(STATUS_USAGE, "'--wrapped' and '--passed' leave nothing; give one of them");
 	if (argc - optind > 1)
-		return fail(STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);
+		return fail(
+			STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);
 	options.glob = optind < argc ? argv[optind] : NULL;
 	for (size_t i = 0; i < ENTRIES; i++)
 		wanted += is_wanted(&entries[i], &options);

@@ -59,9 +59,12 @@ struct run_options {
 static int parse(int argc, char **argv, struct run_options *options)
 {
 	static const struct option known[] = {
-		{"session", required_argument, NULL, 's'}, {"role", required_argument, NULL, 'r'},
-		{"sim", optional_argument, NULL, 'm'},     {"follow", no_argument, NULL, 'f'},
-		{"log", required_argument, NULL, 'l'},     {"help", no_argument, NULL, 'h'},
+		{"session", required_argument, NULL, 's'},
+		{"role", required_argument, NULL, 'r'},
+		{"sim", optional_argument, NULL, 'm'},
+		{"follow", no_argument, NULL, 'f'},
+		{"log", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
 	int got;
@@ -83,8 +86,10 @@ static int parse(int argc, char **argv, struct run_options *options)
 			break;
 		case 'm':
 			options->sim_bytes = default_capacity_bytes;
-			if (optarg && (!size_parse(optarg, &options->sim_bytes) || options->sim_bytes < least_capacity_bytes))
-				return fail(STATUS_USAGE, "'%s' is no size of a device; write it like '--sim=80GiB', at least 2MiB",
+			if (optarg &&
+				(!size_parse(optarg, &options->sim_bytes) || options->sim_bytes < least_capacity_bytes))
+				return fail(STATUS_USAGE,
+					"'%s' is no size of a device; write it like '--sim=80GiB', at least 2MiB",
 					optarg);
 			break;
 		case 'h':
@@ -96,7 +101,8 @@ static int parse(int argc, char **argv, struct run_options *options)
 	}
 	if (options->role && (!*options->role || strlen(options->role) > ROLE_MAX_BYTES ||
 				     strspn(options->role, ROLE_LETTERS) != strlen(options->role)))
-		return fail(STATUS_USAGE, "role '%s' is not a word of at most %d letters, digits, '.', '_' and '-'; write it like '--role train'",
+		return fail(STATUS_USAGE,
+			"role '%s' is not a word of at most %d letters, digits, '.', '_' and '-'; write it like '--role train'",
 			options->role, ROLE_MAX_BYTES);
 	if (optind == argc)
 		return fail(STATUS_USAGE, "no command to run; write 'sublet run -- CMD'");
@@ -146,7 +152,8 @@ static int set_up(const struct run_options *options, const char *session)
 		return STATUS_BAD;
 	done = set_owned("LD_PRELOAD", preload_compose(getenv("LD_PRELOAD"), library));
 	free(library);
-	if (!done || setenv("SUBLET_SESSION", session, 1) || (options->role && setenv("SUBLET_ROLE", options->role, 1)) ||
+	if (!done || setenv("SUBLET_SESSION", session, 1) ||
+		(options->role && setenv("SUBLET_ROLE", options->role, 1)) ||
 		(options->log && setenv("SUBLET_LOG", options->log, 1)))
 		return out_of_memory();
 	return options->sim_bytes ? set_up_sim(session, options->sim_bytes) : STATUS_GOOD;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum {
-	WORD_MAX = 32,     /* longer words are cut before they are compared */
-	OPTIONS_MAX = 32,  /* options of one command */
+	WORD_MAX = 32,	  /* longer words are cut before they are compared */
+	OPTIONS_MAX = 32, /* options of one command */
 };
 
 int fail(enum exit_status status, const char *format, ...)
@@ -44,8 +44,8 @@ int fail_option(const char *command, int getopt_answer, char **argv, const struc
 	}
 	/* optopt is set for a known long option that was given a value it does not take */
 	if (optopt)
-		return fail(STATUS_USAGE, "option '%.*s' takes no value; see 'sublet %s -h'", (int)strcspn(given, "="), given,
-			command);
+		return fail(STATUS_USAGE, "option '%.*s' takes no value; see 'sublet %s -h'", (int)strcspn(given, "="),
+			given, command);
 	for (; options->name && count < OPTIONS_MAX; options++)
 		words[count++] = options->name;
 	words[count] = NULL;

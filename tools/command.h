@@ -11,8 +11,8 @@
 
 enum exit_status {
 	STATUS_GOOD = 0,
-	STATUS_BAD = 1,             /* the thing asked for cannot be had */
-	STATUS_USAGE = 2,           /* wrong words on the command line */
+	STATUS_BAD = 1,		     /* the thing asked for cannot be had */
+	STATUS_USAGE = 2,	     /* wrong words on the command line */
 	STATUS_NOT_EXECUTABLE = 126, /* as a shell gives it */
 	STATUS_NOT_FOUND = 127,
 	STATUS_SIGNAL = 128, /* plus the signal's number */

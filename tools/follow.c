@@ -2,8 +2,8 @@
  * The parent of a followed program. It must not be felt: signals reach the program as if it stood alone, stops and
  * continues included, its exit status is passed on, and it lives on if this process is killed.
  *
- * Signals are blocked and read from a descriptor. Those of the terminal go to the whole foreground group, so the program
- * has them already; only those that a process sent to us are passed on. */
+ * Signals are blocked and read from a descriptor. Those of the terminal go to the whole foreground group, so the
+ * program has them already; only those that a process sent to us are passed on. */
 #include "tools/launch.h"
 
 #include <errno.h>
@@ -173,7 +173,8 @@ int launch_follow(const char *session, char **argv)
 	char mark[64];
 	int status, folder_fd;
 
-	snprintf(mark, sizeof(mark), "SUBLET_RUN=%d.%llu", (int)getpid(), (unsigned long long)process_start_ticks(getpid(), NULL));
+	snprintf(mark, sizeof(mark), "SUBLET_RUN=%d.%llu", (int)getpid(),
+		(unsigned long long)process_start_ticks(getpid(), NULL));
 	if (setenv("SUBLET_FOLLOW", "1", 1) || setenv("SUBLET_RUN", strchr(mark, '=') + 1, 1))
 		return fail(STATUS_BAD, "out of memory; try again");
 	folder_fd = watch(session);

@@ -47,15 +47,16 @@ int launch_failed(const char *command, int error)
 	if (error == ENOENT || error == ENOTDIR) {
 		/* a script of a moved virtual environment is there, the python its first line names is not */
 		if (command_exists(command))
-			return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': the interpreter it names is missing; check its first line",
-				command);
+			return fail(STATUS_NOT_EXECUTABLE,
+				"cannot run '%s': the interpreter it names is missing; check its first line", command);
 		if (size_parse(command, &ignored))
-			return fail(STATUS_NOT_FOUND, "cannot find command '%s'; for a capacity write '--sim=%s'", command,
-				command);
+			return fail(STATUS_NOT_FOUND, "cannot find command '%s'; for a capacity write '--sim=%s'",
+				command, command);
 		return fail(STATUS_NOT_FOUND, "cannot find command '%s'; check its name and PATH", command);
 	}
 	if (error == EACCES)
-		return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it is a program, with 'ls -ld'", command,
-			strerror(error));
-	return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it runs without sublet", command, strerror(error));
+		return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it is a program, with 'ls -ld'",
+			command, strerror(error));
+	return fail(STATUS_NOT_EXECUTABLE, "cannot run '%s': %s; check that it runs without sublet", command,
+		strerror(error));
 }

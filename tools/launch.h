@@ -3,7 +3,8 @@
 #ifndef SUBLET_TOOLS_LAUNCH_H
 #define SUBLET_TOOLS_LAUNCH_H
 
-/* Become @argv (argv[0] is looked up in PATH). Returns only when that failed, after one line: 127 or 126, as a shell. */
+/* Become @argv (argv[0] is looked up in PATH). Returns only when that failed, after one line: 127 or 126, as a shell.
+ */
 int launch_exec(char **argv);
 
 /* That one line for @error, the errno of execvp; returns the exit status. For a parent whose child could not exec. */

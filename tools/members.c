@@ -1,6 +1,6 @@
 /* tools/members.c
- * Reads the pages of other processes while these write them: every counter is loaded on its own, and a page stays mapped
- * after its file is gone. */
+ * Reads the pages of other processes while these write them: every counter is loaded on its own, and a page stays
+ * mapped after its file is gone. */
 #include "tools/members.h"
 
 #include <inttypes.h>
@@ -187,14 +187,16 @@ static void look_at(struct member *member)
 	read_usage(member->page, &usage);
 	if (usage.took_device_memory && !member->said_first) {
 		member->said_first = true;
-		fprintf(stderr, "sublet: %s takes device memory: %s managed, %s native\n", describe(member, who, sizeof(who)),
+		fprintf(stderr, "sublet: %s takes device memory: %s managed, %s native\n",
+			describe(member, who, sizeof(who)),
 			size_format(usage.managed_peak_bytes, managed, sizeof(managed)),
 			size_format(usage.native_peak_bytes, native, sizeof(native)));
 	}
 	if (over) {
 		member->ended = true;
 		if (member->said_first)
-			fprintf(stderr, "sublet: %s ended: peak %s managed, %s native\n", describe(member, who, sizeof(who)),
+			fprintf(stderr, "sublet: %s ended: peak %s managed, %s native\n",
+				describe(member, who, sizeof(who)),
 				size_format(usage.managed_peak_bytes, managed, sizeof(managed)),
 				size_format(usage.native_peak_bytes, native, sizeof(native)));
 	}
@@ -253,11 +255,11 @@ void members_report(struct members *members)
 		shown += members->list[i].said_first;
 	}
 	if (!shown) {
-		fprintf(stderr, users ? "sublet: no process of this run took device memory\n" :
-					"sublet: no process of this run started the driver\n");
+		fprintf(stderr, users ? "sublet: no process of this run took device memory\n"
+				      : "sublet: no process of this run started the driver\n");
 	} else {
-		fprintf(stderr, "%9s  %-15s  %-10s  %12s  %12s  %12s  %-7s  %s\n", "pid", "process", "role", "managed peak",
-			"native peak", "pinned peak", "state", "native is");
+		fprintf(stderr, "%9s  %-15s  %-10s  %12s  %12s  %12s  %-7s  %s\n", "pid", "process", "role",
+			"managed peak", "native peak", "pinned peak", "state", "native is");
 		for (size_t i = 0; i < members->count; i++)
 			if (members->list[i].said_first)
 				print_row(&members->list[i]);

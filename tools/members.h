@@ -1,6 +1,6 @@
 /* tools/members.h
- * The processes of one followed run that use the driver: CMD and what descends from it. Found by their pages in the session
- * folder, which other runs share; kept until the closing table is printed. All output goes to stderr. */
+ * The processes of one followed run that use the driver: CMD and what descends from it. Found by their pages in the
+ * session folder, which other runs share; kept until the closing table is printed. All output goes to stderr. */
 #ifndef SUBLET_TOOLS_MEMBERS_H
 #define SUBLET_TOOLS_MEMBERS_H
 

@@ -49,7 +49,8 @@ static void own_folder(char *folder, size_t room)
 }
 
 /* First of the usual places that has @file: the build folder's @build_place (relative to tools/), then @installed below
- * the library folder, found from this program's own place (a moved prefix) or as configured. Resolved, NULL when none. */
+ * the library folder, found from this program's own place (a moved prefix) or as configured. Resolved, NULL when none.
+ */
 static char *find_file(const char *build_place, const char *installed)
 {
 	char folder[4096];
@@ -96,13 +97,15 @@ char *preload_find_library(void)
 	} else {
 		path = find_file("../shim/libsublet.so", library_name);
 		if (!path) {
-			fail(STATUS_BAD, "cannot find '%s' beside this program or in '%s'; build it with 'tools/bootstrap build'",
+			fail(STATUS_BAD,
+				"cannot find '%s' beside this program or in '%s'; build it with 'tools/bootstrap build'",
 				library_name, SUBLET_LIBDIR);
 			return NULL;
 		}
 	}
 	if (strpbrk(path, " \t:")) {
-		fail(STATUS_BAD, "'%s' has a blank or a colon in its path, which LD_PRELOAD cannot hold; move it", path);
+		fail(STATUS_BAD, "'%s' has a blank or a colon in its path, which LD_PRELOAD cannot hold; move it",
+			path);
 		free(path);
 		return NULL;
 	}
@@ -114,13 +117,16 @@ char *preload_find_sim_folder(void)
 	char *path = find_file("sim/libcuda.so.1", "sublet/sim/libcuda.so.1");
 
 	if (!path) {
-		fail(STATUS_BAD, "cannot find the simulated driver '%s' beside this program or in '%s/sublet/sim'; build it with 'tools/bootstrap build'",
+		fail(STATUS_BAD,
+			"cannot find the simulated driver '%s' beside this program or in '%s/sublet/sim'; build it with 'tools/bootstrap build'",
 			driver_name, SUBLET_LIBDIR);
 		return NULL;
 	}
 	*strrchr(path, '/') = '\0';
 	if (strpbrk(path, ":;")) {
-		fail(STATUS_BAD, "'%s' has a colon or a semicolon in its path, which LD_LIBRARY_PATH cannot hold; move it", path);
+		fail(STATUS_BAD,
+			"'%s' has a colon or a semicolon in its path, which LD_LIBRARY_PATH cannot hold; move it",
+			path);
 		free(path);
 		return NULL;
 	}
@@ -148,8 +154,8 @@ static bool is_sanitizer(const char *token, size_t length)
 	return false;
 }
 
-/* Appends the tokens of @old to @out, without earlier copies of the library; which ones is the caller's choice: those up
- * to the last sanitizer, or those behind it. */
+/* Appends the tokens of @old to @out, without earlier copies of the library; which ones is the caller's choice: those
+ * up to the last sanitizer, or those behind it. */
 static void append_tokens(char *out, const char *old, const char *end)
 {
 	while (old < end) {

@@ -1,6 +1,6 @@
 /* tools/session_dir.c
- * Makes and checks the session folder. The check is on the open folder, not on its name: in /tmp a name can change hands
- * between two looks, while what lies below a folder that is ours alone cannot. */
+ * Makes and checks the session folder. The check is on the open folder, not on its name: in /tmp a name can change
+ * hands between two looks, while what lies below a folder that is ours alone cannot. */
 #include "tools/session_dir.h"
 
 #include <errno.h>
@@ -37,13 +37,14 @@ static int check_open_folder(int fd, const char *path)
 	if (fstat(fd, &st))
 		return fail(STATUS_BAD, "session folder '%s': %s; %s", path, strerror(errno), fix);
 	if (st.st_uid != geteuid())
-		return fail(STATUS_BAD, "session folder '%s' belongs to user %u; %s", path, (unsigned int)st.st_uid, fix);
+		return fail(
+			STATUS_BAD, "session folder '%s' belongs to user %u; %s", path, (unsigned int)st.st_uid, fix);
 	if (st.st_mode & 077)
-		return fail(STATUS_BAD, "session folder '%s' is open to other users (mode %03o); run 'chmod 700 %s'", path,
-			(unsigned int)(st.st_mode & 0777), path);
+		return fail(STATUS_BAD, "session folder '%s' is open to other users (mode %03o); run 'chmod 700 %s'",
+			path, (unsigned int)(st.st_mode & 0777), path);
 	if ((st.st_mode & 0700) != 0700)
-		return fail(STATUS_BAD, "session folder '%s' is shut to its owner (mode %03o); run 'chmod 700 %s'", path,
-			(unsigned int)(st.st_mode & 0777), path);
+		return fail(STATUS_BAD, "session folder '%s' is shut to its owner (mode %03o); run 'chmod 700 %s'",
+			path, (unsigned int)(st.st_mode & 0777), path);
 	/* asks about a read-only file system, too */
 	if (faccessat(fd, ".", W_OK, AT_EACCESS))
 		return fail(STATUS_BAD, "session folder '%s': %s; %s", path, strerror(errno), fix);
@@ -67,8 +68,9 @@ static int make_private(const char *path)
 		if (!lstat(path, &st) && !S_ISDIR(st.st_mode))
 			return fail(STATUS_BAD, "session folder '%s' is not a folder; %s", path, fix);
 		if (!lstat(path, &st) && st.st_uid == geteuid() && saved_errno == EACCES)
-			return fail(STATUS_BAD, "session folder '%s' is shut to its owner (mode %03o); run 'chmod 700 %s'",
-				path, (unsigned int)(st.st_mode & 0777), path);
+			return fail(STATUS_BAD,
+				"session folder '%s' is shut to its owner (mode %03o); run 'chmod 700 %s'", path,
+				(unsigned int)(st.st_mode & 0777), path);
 		return fail(STATUS_BAD, "session folder '%s': %s; %s", path, strerror(saved_errno), fix);
 	}
 	status = check_open_folder(fd, path);
@@ -125,7 +127,8 @@ char *session_dir_open(const char *name_or_dir, int *ret_status)
 		if (!name_or_dir || !*name_or_dir)
 			name_or_dir = "default";
 	}
-	path = strchr(name_or_dir, '/') ? path_of_folder(name_or_dir, ret_status) : path_of_name(name_or_dir, ret_status);
+	path = strchr(name_or_dir, '/') ? path_of_folder(name_or_dir, ret_status)
+					: path_of_name(name_or_dir, ret_status);
 	if (!path)
 		return NULL;
 	*ret_status = make_private(path);

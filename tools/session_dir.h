@@ -8,7 +8,8 @@
  *   with a slash  that folder; its parent has to be there
  *   a name        ${XDG_RUNTIME_DIR:-/tmp}/sublet-<uid>/NAME
  *   NULL          SUBLET_SESSION where that is set (a run inside a run), else the name "default"
- * Returns the absolute path, which the caller frees. On failure says so on stderr, returns NULL and sets *ret_status. */
+ * Returns the absolute path, which the caller frees. On failure says so on stderr, returns NULL and sets *ret_status.
+ */
 char *session_dir_open(const char *name_or_dir, int *ret_status);
 
 /* Make the folder @name inside @session (0700) unless it is there. Returns its path for the caller to free, NULL after

@@ -26,27 +26,25 @@ static const char help_head[] =
 	"\n"
 	"commands:\n";
 
-static const char help_tail[] =
-	"\n"
-	"options:\n"
-	"  -h, --help     this text; 'sublet COMMAND -h' explains a command\n"
-	"      --version  the version\n"
-	"\n"
-	"example:\n"
-	"  sublet run -- python train.py\n";
+static const char help_tail[] = "\n"
+				"options:\n"
+				"  -h, --help     this text; 'sublet COMMAND -h' explains a command\n"
+				"      --version  the version\n"
+				"\n"
+				"example:\n"
+				"  sublet run -- python train.py\n";
 
-static const char help_help[] =
-	"usage: sublet help [COMMAND]\n"
-	"\n"
-	"Lists the commands, or explains COMMAND as 'sublet COMMAND -h' does.\n"
-	"\n"
-	"options:\n"
-	"  -h, --help  this text\n"
-	"\n"
-	"environment: none\n"
-	"\n"
-	"example:\n"
-	"  sublet help run\n";
+static const char help_help[] = "usage: sublet help [COMMAND]\n"
+				"\n"
+				"Lists the commands, or explains COMMAND as 'sublet COMMAND -h' does.\n"
+				"\n"
+				"options:\n"
+				"  -h, --help  this text\n"
+				"\n"
+				"environment: none\n"
+				"\n"
+				"example:\n"
+				"  sublet help run\n";
 
 static const struct command *command_find(const char *name)
 {
@@ -67,8 +65,8 @@ static int fail_command(const char *name)
 	near = nearest_word(name, names);
 	if (near)
 		return fail(STATUS_USAGE, "unknown command '%s'; did you mean 'sublet %s'?", name, near);
-	return fail(STATUS_USAGE, "unknown command '%s'; see 'sublet help', or start a program with 'sublet run -- %s'", name,
-		name);
+	return fail(STATUS_USAGE, "unknown command '%s'; see 'sublet help', or start a program with 'sublet run -- %s'",
+		name, name);
 }
 
 static void print_help(FILE *to)
@@ -95,7 +93,8 @@ int cmd_help(int argc, char **argv)
 		return STATUS_GOOD;
 	}
 	if (argc - optind > 1)
-		return fail(STATUS_USAGE, "'sublet help' explains one command, not %d; see 'sublet help -h'", argc - optind);
+		return fail(STATUS_USAGE, "'sublet help' explains one command, not %d; see 'sublet help -h'",
+			argc - optind);
 	if (optind == argc) {
 		print_help(stdout);
 		return STATUS_GOOD;
@@ -114,7 +113,8 @@ int main(int argc, char **argv)
 	int status;
 
 	if (argc < 2) {
-		/* the list is what a person who typed only the name needs, yet nothing was asked that could be answered */
+		/* the list is what a person who typed only the name needs, yet nothing was asked that could be answered
+		 */
 		print_help(stderr);
 		return STATUS_USAGE;
 	}

@@ -3,6 +3,7 @@
 test log, then one line that counts. Exit status 1 when a test failed, none ran, or meson test itself ended with STATUS
 other than 0 (then the log may not have all of them)."""
 import json
+import re
 import sys
 
 LINES = 200  # of each stream of a failed test; the log has all
@@ -17,7 +18,8 @@ def tail(text):
 
 
 def short_name(test):
-    return test["name"].split(" / ")[-1]
+    # 'sublet:cli / run', from meson 1.12 at the latest 'cli - sublet:run'
+    return re.split(" / |:", test["name"])[-1]
 
 
 def main():

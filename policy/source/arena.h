@@ -19,7 +19,8 @@ struct arena {
 void *arena_new(struct arena *arena, size_t count, size_t element_bytes);
 /* A NUL-ended copy of @length bytes. */
 char *arena_copy(struct arena *arena, const char *text, size_t length);
-/* Room for one more element in the array *@list (of any element type; passed as its address). False when memory ran out. */
+/* Room for one more element in the array *@list (of any element type; passed as its address). False when memory ran
+ * out. */
 bool arena_room(struct arena *arena, void *list, size_t count, size_t element_bytes);
 void arena_release(struct arena *arena);
 

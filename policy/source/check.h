@@ -1,6 +1,6 @@
 /* policy/source/check.h
- * What a policy means: names get their numbers, objects a want for each phase, and what could lose bytes, let a kernel step
- * into a hole or weights change under a reader is refused. */
+ * What a policy means: names get their numbers, objects a want for each phase, and what could lose bytes, let a kernel
+ * step into a hole or weights change under a reader is refused. */
 #ifndef SUBLET_POLICY_SOURCE_CHECK_H
 #define SUBLET_POLICY_SOURCE_CHECK_H
 

@@ -23,7 +23,8 @@ static uint32_t look_up(struct reference *reference, const struct names *names, 
 			return (uint32_t)i;
 		}
 	}
-	complain(diagnostics, MESSAGE_UNKNOWN_NAME, reference->where, "unknown %s '%.60s'", names->what, reference->text);
+	complain(diagnostics, MESSAGE_UNKNOWN_NAME, reference->where, "unknown %s '%.60s'", names->what,
+		reference->text);
 	if (names->count)
 		suggest(diagnostics, reference->text, names->words);
 	else
@@ -85,7 +86,8 @@ static void check_phase(struct phase_tree *phase, const struct names *roles, str
 		if (idle->number == POLICY_NONE || !is_in(phase->roles_set, idle->number))
 			continue;
 		complain(diagnostics, MESSAGE_ROLE_RUNS_AND_IDLE, idle->where,
-			"role '%s' both runs and is idle in phase '%s'; leave it out of one of the lists", idle->text, phase->name.text);
+			"role '%s' both runs and is idle in phase '%s'; leave it out of one of the lists", idle->text,
+			phase->name.text);
 	}
 }
 
@@ -102,8 +104,8 @@ static uint32_t api_set(const struct patterns *apis, struct diagnostics *diagnos
 			if (glob_matches(apis->list[i].text, api_words[api]))
 				matched |= 1u << api;
 		if (!matched) {
-			complain(diagnostics, MESSAGE_UNKNOWN_NAME, apis->list[i].where, "no driver call that gives memory is called '%.60s'",
-				apis->list[i].text);
+			complain(diagnostics, MESSAGE_UNKNOWN_NAME, apis->list[i].where,
+				"no driver call that gives memory is called '%.60s'", apis->list[i].text);
 			suggest(diagnostics, apis->list[i].text, api_words);
 		}
 		set |= matched;
@@ -161,7 +163,8 @@ static void check_unique(struct policy_tree *tree, struct diagnostics *diagnosti
 		if (strcmp(sorted[i - 1]->name.text, sorted[i]->name.text) != 0)
 			continue;
 		complain(diagnostics, MESSAGE_DUPLICATE_NAME, sorted[i]->name.where,
-			"object '%s' is defined twice; give it a name of its own, or one match with lists", sorted[i]->name.text);
+			"object '%s' is defined twice; give it a name of its own, or one match with lists",
+			sorted[i]->name.text);
 		remark(diagnostics, sorted[i - 1]->name.where, "the first is here");
 	}
 	for (size_t i = 0; i < tree->groups_count; i++) {
@@ -169,7 +172,8 @@ static void check_unique(struct policy_tree *tree, struct diagnostics *diagnosti
 			if (strcmp(tree->groups[k].name.text, tree->groups[i].name.text) != 0)
 				continue;
 			complain(diagnostics, MESSAGE_DUPLICATE_NAME, tree->groups[i].name.where,
-				"share group '%s' is defined twice; give it a name of its own", tree->groups[i].name.text);
+				"share group '%s' is defined twice; give it a name of its own",
+				tree->groups[i].name.text);
 			remark(diagnostics, tree->groups[k].name.where, "the first is here");
 			break;
 		}
@@ -178,8 +182,10 @@ static void check_unique(struct policy_tree *tree, struct diagnostics *diagnosti
 
 void check_names(struct policy_tree *tree, struct diagnostics *diagnostics)
 {
-	struct names roles = {.what = "role", .missing = "this policy has no 'roles'; define them, or leave the name out"};
-	struct names phases = {.what = "phase", .missing = "this policy has no 'phases'; define them, or leave the name out"};
+	struct names roles = {
+		.what = "role", .missing = "this policy has no 'roles'; define them, or leave the name out"};
+	struct names phases = {
+		.what = "phase", .missing = "this policy has no 'phases'; define them, or leave the name out"};
 	struct names objects = {.what = "object", .missing = "this policy has no 'objects' to share"};
 
 	roles.words = arena_new(tree->arena, tree->roles_count + 1, sizeof(*roles.words));
@@ -203,7 +209,8 @@ void check_names(struct policy_tree *tree, struct diagnostics *diagnostics)
 		struct trigger_tree *trigger = &tree->triggers[i];
 
 		look_up_all(&trigger->enter, &phases, diagnostics);
-		trigger->roles_set = trigger->roles.where.line ? look_up_all(&trigger->roles, &roles, diagnostics) : POLICY_ANY;
+		trigger->roles_set =
+			trigger->roles.where.line ? look_up_all(&trigger->roles, &roles, diagnostics) : POLICY_ANY;
 	}
 	for (size_t i = 0; i < tree->objects_count; i++)
 		check_object_names(&tree->objects[i], &roles, &phases, diagnostics);

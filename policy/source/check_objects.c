@@ -126,13 +126,15 @@ static bool check_discard(const struct object_tree *object, struct diagnostics *
 	if (object->class == POLICY_CLASS_PERMANENT) {
 		complain(diagnostics, MESSAGE_DISCARD_PERMANENT, object->otherwise_where,
 			"'%s' is permanent, its bytes exist nowhere else and 'discard' would lose them; write 'offload' or 'park', or "
-			"'class: regenerable' if the program writes them anew", object->name.text);
+			"'class: regenerable' if the program writes them anew",
+			object->name.text);
 		return false;
 	}
 	if (!object->exclusive.value) {
 		complain(diagnostics, MESSAGE_DISCARD_NOT_EXCLUSIVE, object->otherwise_where,
 			"'discard' without 'exclusive: true' offloads: a caching allocator may have put something else into the "
-			"memory of '%s'", object->name.text);
+			"memory of '%s'",
+			object->name.text);
 		remark(diagnostics, NOWHERE,
 			"write 'exclusive: true' if these allocations never hold anything else, or 'offload' to say what happens");
 	}
@@ -151,31 +153,38 @@ static void check_class(const struct object_tree *object, struct diagnostics *di
 		if (!object->producer.where.line || !object->consumer.where.line)
 			complain(diagnostics, MESSAGE_CLASS_KEYS, object->class_where,
 				"boundary object '%s' needs '%s'; write '%s: ' and the phase that %s", name,
-				object->producer.where.line ? "consumer" : "producer", object->producer.where.line ? "consumer" : "producer",
+				object->producer.where.line ? "consumer" : "producer",
+				object->producer.where.line ? "consumer" : "producer",
 				object->producer.where.line ? "reads it last" : "writes it");
 	} else if (object->producer.where.line || object->consumer.where.line) {
 		complain(diagnostics, MESSAGE_CLASS_KEYS,
 			object->producer.where.line ? object->producer.where : object->consumer.where,
-			"'producer' and 'consumer' belong to 'class: boundary', '%s' is %s; write 'resident: [...]'", name, class);
+			"'producer' and 'consumer' belong to 'class: boundary', '%s' is %s; write 'resident: [...]'",
+			name, class);
 	}
 	if (object->class == POLICY_CLASS_PHASE_LOCAL && object->resident.form != RESIDENT_PHASES)
 		complain(diagnostics, MESSAGE_CLASS_KEYS,
 			object->resident.where.line ? object->resident.where : object->class_where,
-			"phase-local object '%s' needs the phases it is of use in; write 'resident: [PHASE, ...]'", name);
+			"phase-local object '%s' needs the phases it is of use in; write 'resident: [PHASE, ...]'",
+			name);
 	if (is_gone_outside && object->otherwise_where.line &&
 		(object->otherwise == POLICY_OTHERWISE_KEEP || object->otherwise == POLICY_OTHERWISE_DEMAND))
 		complain(diagnostics, MESSAGE_CLASS_KEYS, object->otherwise_where,
 			"a %s object leaves the device outside its phases; write discard, offload or park", class);
 }
 
-static void check_window(const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
+static void check_window(
+	const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	bool on_demand = wants(tree, object, POLICY_WANT_DEMAND);
 
 	if (on_demand && !object->window.where.line)
 		complain(diagnostics, MESSAGE_WINDOW,
-			object->resident.where.line && object->otherwise != POLICY_OTHERWISE_DEMAND ? object->resident.where : key_where(object),
-			"'%s' comes on demand and needs room on the device; write 'window: 4GiB' or another size", object->name.text);
+			object->resident.where.line && object->otherwise != POLICY_OTHERWISE_DEMAND
+				? object->resident.where
+				: key_where(object),
+			"'%s' comes on demand and needs room on the device; write 'window: 4GiB' or another size",
+			object->name.text);
 	if (!on_demand && object->window.where.line)
 		complain(diagnostics, MESSAGE_WINDOW, object->window.where,
 			"'window' is for objects that come on demand; write 'resident: demand', or a mapping such as {update: demand}, or "
@@ -189,7 +198,8 @@ static bool is_hole(struct policy_wanted wanted)
 	return wanted.want == POLICY_WANT_HOST || wanted.want == POLICY_WANT_EMPTY;
 }
 
-static void check_holes(const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
+static void check_holes(
+	const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	if (object->scannable.count)
 		return; /* every touch is seen first */
@@ -205,15 +215,18 @@ static void check_holes(const struct policy_tree *tree, const struct object_tree
 		complain(diagnostics, MESSAGE_OPEN_HOLE, where,
 			"in phase '%s' the pages of '%s' would be gone while %s runs, and no gate keeps its kernels out; write 'park' (mapped "
 			"from host memory), make the object resident in '%s', or name the kernels that may touch it in 'scannable'",
-			tree->phases[phase].name.text, object->name.text, first_role(tree, running), tree->phases[phase].name.text);
+			tree->phases[phase].name.text, object->name.text, first_role(tree, running),
+			tree->phases[phase].name.text);
 		if (object->match.roles_set == POLICY_ANY)
-			remark(diagnostics, object->match.where, "%s no role, so it takes processes of all roles and of none",
+			remark(diagnostics, object->match.where,
+				"%s no role, so it takes processes of all roles and of none",
 				object->kind == POLICY_RULE_DEFAULT ? "'defaults' has" : "the match names");
 		return; /* one is enough to find the line */
 	}
 }
 
-/* --- what changes nothing, or hardly what was meant ---------------------------------------------------------------- */
+/* --- what changes nothing, or hardly what was meant ----------------------------------------------------------------
+ */
 
 static bool every_phase_is_listed(const struct policy_tree *tree, const struct object_tree *object)
 {
@@ -223,7 +236,8 @@ static bool every_phase_is_listed(const struct policy_tree *tree, const struct o
 	return true;
 }
 
-static void check_effect(const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
+static void check_effect(
+	const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	bool is_anywhere = wants(tree, object, POLICY_WANT_DEVICE) || wants(tree, object, POLICY_WANT_DEMAND);
 
@@ -231,10 +245,11 @@ static void check_effect(const struct policy_tree *tree, const struct object_tre
 		complain(diagnostics, MESSAGE_WITHOUT_EFFECT, object->otherwise_where,
 			"'otherwise' changes nothing, '%s' has its place in all phases; leave it out, or name phases in 'resident'",
 			object->name.text);
-	if (object->scannable.where.line && !wants(tree, object, POLICY_WANT_HOST) && !wants(tree, object, POLICY_WANT_EMPTY) &&
-		!wants(tree, object, POLICY_WANT_DEMAND))
+	if (object->scannable.where.line && !wants(tree, object, POLICY_WANT_HOST) &&
+		!wants(tree, object, POLICY_WANT_EMPTY) && !wants(tree, object, POLICY_WANT_DEMAND))
 		complain(diagnostics, MESSAGE_WITHOUT_EFFECT, object->scannable.where,
-			"'scannable' changes nothing, kernels always find '%s' mapped; leave it out", object->name.text);
+			"'scannable' changes nothing, kernels always find '%s' mapped; leave it out",
+			object->name.text);
 	for (size_t i = 0; i < object->resident.phases.count && !is_anywhere; i++)
 		is_anywhere = object->resident.wants && object->resident.wants[i] == POLICY_WANT_PARKED;
 	if (tree->phases_count && !is_anywhere && !wants(tree, object, POLICY_WANT_KEEP))
@@ -252,8 +267,10 @@ static bool is_entered_by(const struct policy_tree *tree, uint32_t phase, uint64
 	return false;
 }
 
-/* Discarded is only in clients that have arrived or are known to be idle; a phase that nobody enters is said elsewhere. */
-static void check_idle(const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
+/* Discarded is only in clients that have arrived or are known to be idle; a phase that nobody enters is said elsewhere.
+ */
+static void check_idle(
+	const struct policy_tree *tree, const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	for (uint32_t phase = 0; phase < tree->phases_count; phase++) {
 		uint64_t roles = object->match.roles_set & all_roles(tree) & ~(1ull << POLICY_NONE_BIT);
@@ -263,11 +280,13 @@ static void check_idle(const struct policy_tree *tree, const struct object_tree 
 		for (; roles; roles &= roles - 1) {
 			uint64_t one = roles & -roles;
 
-			if ((tree->phases[phase].idle_set & one) || (tree->phases[phase].roles_set & one) || is_entered_by(tree, phase, one))
+			if ((tree->phases[phase].idle_set & one) || (tree->phases[phase].roles_set & one) ||
+				is_entered_by(tree, phase, one))
 				continue;
 			complain(diagnostics, MESSAGE_DISCARD_NOT_IDLE, object->otherwise_where,
 				"role '%s' does not trigger phase '%s' and is not idle in it, so '%s' is offloaded there instead of discarded; "
-				"add 'idle: [%s]' to the phase", first_role(tree, one), tree->phases[phase].name.text, object->name.text,
+				"add 'idle: [%s]' to the phase",
+				first_role(tree, one), tree->phases[phase].name.text, object->name.text,
 				first_role(tree, one));
 			return;
 		}

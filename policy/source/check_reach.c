@@ -30,7 +30,8 @@ static bool ranges_cover(const struct ranges *wide, const struct ranges *narrow)
 		bool is_covered = false;
 
 		for (size_t k = 0; k < wide->count && !is_covered; k++)
-			is_covered = wide->list[k].low <= narrow->list[i].low && narrow->list[i].high <= wide->list[k].high;
+			is_covered =
+				wide->list[k].low <= narrow->list[i].low && narrow->list[i].high <= wide->list[k].high;
 		if (!is_covered)
 			return false;
 	}
@@ -62,7 +63,8 @@ static void check_reachable(const struct policy_tree *tree, size_t number, struc
 			continue;
 		complain(diagnostics, MESSAGE_UNREACHABLE, object->name.where,
 			"'%s' is never reached: %s%s%s, earlier in the file, takes everything that it matches; move it up, or make the earlier "
-			"match narrower", object->name.text, earlier->kind == POLICY_RULE_OBJECT ? "'" : "",
+			"match narrower",
+			object->name.text, earlier->kind == POLICY_RULE_OBJECT ? "'" : "",
 			earlier->kind == POLICY_RULE_OBJECT ? earlier->name.text : "a match in 'pinned'",
 			earlier->kind == POLICY_RULE_OBJECT ? "'" : "");
 		remark(diagnostics, earlier->name.where, "the earlier one is here");
@@ -92,7 +94,8 @@ void check_reach(struct policy_tree *tree, struct diagnostics *diagnostics)
 		if (tree->phases_count > 1 && !is_entered(tree, i))
 			complain(diagnostics, MESSAGE_NOBODY_ENTERS, tree->phases[i].name.where,
 				"no trigger enters phase '%s'; add '- {enter: %s, ...}' to 'triggers', with 'command: true' if it is entered by "
-				"'sublet phase %s'", tree->phases[i].name.text, tree->phases[i].name.text, tree->phases[i].name.text);
+				"'sublet phase %s'",
+				tree->phases[i].name.text, tree->phases[i].name.text, tree->phases[i].name.text);
 	}
 	for (uint32_t i = 0; tree->phases_count && i < tree->roles_count; i++)
 		if (!is_in(running, i))

@@ -1,9 +1,11 @@
 /* policy/source/check_share.c
- * A share group has one set of pages: its members must want the same of it, and nobody may read while its owner writes. */
+ * A share group has one set of pages: its members must want the same of it, and nobody may read while its owner writes.
+ */
 #include "policy/decide.h"
 #include "policy/source/check_priv.h"
 
-static const char *const want_texts[POLICY_WANT_COUNT] = {"kept", "on the device", "on demand", "parked", "on the host", "empty"};
+static const char *const want_texts[POLICY_WANT_COUNT] = {
+	"kept", "on the device", "on demand", "parked", "on the host", "empty"};
 
 static bool is_one_role(const struct policy_tree *tree, uint64_t set)
 {
@@ -11,7 +13,8 @@ static bool is_one_role(const struct policy_tree *tree, uint64_t set)
 	return set && !(set & (set - 1)) && !is_in(set, POLICY_NONE_BIT);
 }
 
-static void check_member(struct policy_tree *tree, uint32_t number, const struct reference *member, struct diagnostics *diagnostics)
+static void check_member(
+	struct policy_tree *tree, uint32_t number, const struct reference *member, struct diagnostics *diagnostics)
 {
 	struct object_tree *object = &tree->objects[member->number];
 
@@ -36,8 +39,10 @@ static void check_pair(const struct policy_tree *tree, const struct reference *f
 	if (!a->class_where.line || !b->class_where.line || a->has_unknown || b->has_unknown)
 		return;
 	if (a->class != b->class) {
-		complain(diagnostics, MESSAGE_SHARE_OBJECT, other->where, "'%s' is %s and '%s' is %s, but they are the same bytes; "
-			"give both one class", a->name.text, policy_class_text(a->class), b->name.text, policy_class_text(b->class));
+		complain(diagnostics, MESSAGE_SHARE_OBJECT, other->where,
+			"'%s' is %s and '%s' is %s, but they are the same bytes; "
+			"give both one class",
+			a->name.text, policy_class_text(a->class), b->name.text, policy_class_text(b->class));
 		return;
 	}
 	for (size_t phase = 0; phase < tree->phases_count; phase++) {
@@ -45,7 +50,8 @@ static void check_pair(const struct policy_tree *tree, const struct reference *f
 			continue;
 		complain(diagnostics, MESSAGE_SHARE_RESIDENCY, other->where,
 			"in phase '%s' '%s' is %s and '%s' %s, but a share group has one set of pages; give both the same 'resident' and "
-			"'otherwise'", tree->phases[phase].name.text, a->name.text, want_texts[a->wants[phase].want], b->name.text,
+			"'otherwise'",
+			tree->phases[phase].name.text, a->name.text, want_texts[a->wants[phase].want], b->name.text,
 			want_texts[b->wants[phase].want]);
 		return;
 	}
@@ -66,8 +72,8 @@ static void check_readers(const struct policy_tree *tree, const struct group_tre
 		complain(diagnostics, MESSAGE_SHARE_READER_IN_WRITER_PHASE, writer->where,
 			"role '%s' reads '%s' and runs in phase '%s', in which '%s' writes it: weights would change under its kernels; take "
 			"'%s' out of the roles of '%s', or give the update a phase of its own",
-			first_role(tree, active), group->name.text, writer->text, group->owner.list[0].text, first_role(tree, active),
-			writer->text);
+			first_role(tree, active), group->name.text, writer->text, group->owner.list[0].text,
+			first_role(tree, active), writer->text);
 	}
 }
 
@@ -80,7 +86,8 @@ void check_share(struct policy_tree *tree, struct diagnostics *diagnostics)
 
 		if (group->objects.count == 1)
 			complain(diagnostics, MESSAGE_SHARE_OBJECT, group->objects.where,
-				"share group '%s' has one object; name the objects of at least two roles", group->name.text);
+				"share group '%s' has one object; name the objects of at least two roles",
+				group->name.text);
 		for (size_t k = 0; k < group->objects.count; k++) {
 			const struct reference *member = &group->objects.list[k];
 

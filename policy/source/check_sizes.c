@@ -1,5 +1,6 @@
 /* policy/source/check_sizes.c
- * Sizes against each other. Percentages are of machines that are not here, so they are compared with each other only. */
+ * Sizes against each other. Percentages are of machines that are not here, so they are compared with each other only.
+ */
 #include "base/size.h"
 #include "policy/source/check_priv.h"
 
@@ -14,7 +15,8 @@ static bool is_more(const struct amount *part, const struct amount *whole)
 		return false;
 	if (part->value.percent_hundredths && whole->value.percent_hundredths)
 		return part->value.percent_hundredths > whole->value.percent_hundredths;
-	return !part->value.percent_hundredths && !whole->value.percent_hundredths && part->value.bytes > whole->value.bytes;
+	return !part->value.percent_hundredths && !whole->value.percent_hundredths &&
+	       part->value.bytes > whole->value.bytes;
 }
 
 /* Device bytes that may be used, 0 when only the running system knows. */
@@ -37,14 +39,16 @@ static void check_settings(const struct policy_tree *tree, struct diagnostics *d
 	for (size_t i = 0; i < tree->roles_count; i++)
 		if (is_more(&tree->roles[i].budget, &tree->capacity))
 			complain(diagnostics, MESSAGE_TOO_BIG_FOR_CAPACITY, tree->roles[i].budget.where,
-				"the budget of role '%s' is more than 'capacity'; write no more than that", tree->roles[i].name.text);
+				"the budget of role '%s' is more than 'capacity'; write no more than that",
+				tree->roles[i].name.text);
 	for (size_t i = 0; i < tree->objects_count; i++) {
 		const struct amount *window = &tree->objects[i].window;
 
 		if (window->where.line && usable_bytes(tree) && window->value.bytes > usable_bytes(tree))
 			complain(diagnostics, MESSAGE_TOO_BIG_FOR_CAPACITY, window->where,
 				"a window of %s does not fit into the %s that 'capacity' and 'reserve' leave; make it smaller",
-				size_format(window->value.bytes, a, sizeof(a)), size_format(usable_bytes(tree), b, sizeof(b)));
+				size_format(window->value.bytes, a, sizeof(a)),
+				size_format(usable_bytes(tree), b, sizeof(b)));
 	}
 }
 
@@ -82,7 +86,8 @@ static bool is_counted_already(const struct policy_tree *tree, size_t number)
 	return tree->groups[object->group].objects.list[0].number != number;
 }
 
-static void check_phase_sums(const struct policy_tree *tree, uint32_t phase, bool *said_pool, struct diagnostics *diagnostics)
+static void check_phase_sums(
+	const struct policy_tree *tree, uint32_t phase, bool *said_pool, struct diagnostics *diagnostics)
 {
 	uint64_t device_bytes = 0, host_bytes = 0, devices = tree->devices ? tree->devices : 1;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
@@ -93,12 +98,14 @@ static void check_phase_sums(const struct policy_tree *tree, uint32_t phase, boo
 	if (usable_bytes(tree) && device_bytes > usable_bytes(tree))
 		complain(diagnostics, MESSAGE_DEVICE_TOO_SMALL, tree->phases[phase].name.where,
 			"phase '%s' has %s of objects on the device, 'capacity' and 'reserve' leave %s; make one of them wait elsewhere in "
-			"this phase", tree->phases[phase].name.text, size_format(device_bytes, a, sizeof(a)),
+			"this phase",
+			tree->phases[phase].name.text, size_format(device_bytes, a, sizeof(a)),
 			size_format(usable_bytes(tree), b, sizeof(b)));
 	if (tree->host_pool.value.bytes && host_bytes > tree->host_pool.value.bytes / devices && !*said_pool) {
 		complain(diagnostics, MESSAGE_POOL_TOO_SMALL, tree->host_pool.where,
 			"in phase '%s' %s per device are off it at once, on %u device%s; write at least 'host_pool: %lluGiB'",
-			tree->phases[phase].name.text, size_format(host_bytes, a, sizeof(a)), (unsigned int)devices, devices == 1 ? "" : "s",
+			tree->phases[phase].name.text, size_format(host_bytes, a, sizeof(a)), (unsigned int)devices,
+			devices == 1 ? "" : "s",
 			(unsigned long long)(((host_bytes + (1ull << 30) - 1) >> 30) * devices));
 		*said_pool = true;
 	}

@@ -119,8 +119,10 @@ static void add_phase(struct builder *b, const struct phase_tree *phase)
 
 static void add_trigger(struct builder *b, const struct trigger_tree *trigger)
 {
-	struct policy_trigger row = {
-		.phase = trigger->enter.list[0].number, .roles = trigger->roles_set, .line = trigger->where.line}, *place;
+	struct policy_trigger row = {.phase = trigger->enter.list[0].number,
+				      .roles = trigger->roles_set,
+				      .line = trigger->where.line},
+			      *place;
 
 	if (trigger->nvtx_push.count) {
 		row.source = POLICY_TRIGGER_NVTX_PUSH;
@@ -145,21 +147,24 @@ static void add_rule(struct builder *b, const struct object_tree *object)
 {
 	const struct match_tree *match = &object->match;
 	bool matches_all = object->kind == POLICY_RULE_DEFAULT;
-	struct policy_rule row = {
-		.name = add_text(b, object->name.text),
-		.line = object->name.where.line,
-		.kind = object->kind,
-		.class = object->class,
-		.flags = (object->exclusive.value ? POLICY_RULE_EXCLUSIVE : 0) | (object->prefetch.value ? POLICY_RULE_PREFETCH : 0),
-		.group = object->group,
-		.roles = matches_all ? POLICY_ANY : match->roles_set,
-		.phases = matches_all ? POLICY_ANY : match->phases_set,
-		.devices = matches_all ? POLICY_ANY : match->devices_set,
-		.apis = matches_all ? POLICY_ANY_API : match->apis_set,
-		.wants = (uint32_t)b->counts[POLICY_SECTION_WANTS],
-		.window_bytes = object->window.value.bytes,
-		.expect_bytes = object->expect.value.bytes,
-	}, *place;
+	struct policy_rule row =
+				   {
+					   .name = add_text(b, object->name.text),
+					   .line = object->name.where.line,
+					   .kind = object->kind,
+					   .class = object->class,
+					   .flags = (object->exclusive.value ? POLICY_RULE_EXCLUSIVE : 0) |
+						    (object->prefetch.value ? POLICY_RULE_PREFETCH : 0),
+					   .group = object->group,
+					   .roles = matches_all ? POLICY_ANY : match->roles_set,
+					   .phases = matches_all ? POLICY_ANY : match->phases_set,
+					   .devices = matches_all ? POLICY_ANY : match->devices_set,
+					   .apis = matches_all ? POLICY_ANY_API : match->apis_set,
+					   .wants = (uint32_t)b->counts[POLICY_SECTION_WANTS],
+					   .window_bytes = object->window.value.bytes,
+					   .expect_bytes = object->expect.value.bytes,
+				   },
+			   *place;
 
 	for (size_t i = 0; i <= b->tree->phases_count; i++) {
 		struct policy_wanted *wanted = builder_add(b, POLICY_SECTION_WANTS);
@@ -184,11 +189,12 @@ static void add_group(struct builder *b, const struct group_tree *group)
 {
 	uint32_t name = add_text(b, group->name.text);
 	struct policy_group row = {.name = name,
-		.owner = group->owner.list[0].number,
-		.writers = group->writers_set,
-		.access = group->access,
-		.trust = group->trust.value,
-		.members = {(uint32_t)b->counts[POLICY_SECTION_MEMBERS], 0}}, *place;
+				    .owner = group->owner.list[0].number,
+				    .writers = group->writers_set,
+				    .access = group->access,
+				    .trust = group->trust.value,
+				    .members = {(uint32_t)b->counts[POLICY_SECTION_MEMBERS], 0}},
+			    *place;
 
 	for (size_t i = 0; i < group->objects.count; i++) {
 		uint32_t *member = builder_add(b, POLICY_SECTION_MEMBERS);
@@ -235,7 +241,8 @@ static enum sublet_err lay_out(struct builder *b, struct policy_block *ret_block
 		at = (at + (uint64_t)b->counts[i] * element_bytes[i] + 7) / 8 * 8;
 		if (at > POLICY_BLOCK_BYTES_MAX)
 			return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
-				"compiled, this policy is larger than %u MiB; use fewer rules with different sizes", POLICY_BLOCK_BYTES_MAX >> 20);
+				"compiled, this policy is larger than %u MiB; use fewer rules with different sizes",
+				POLICY_BLOCK_BYTES_MAX >> 20);
 	}
 	bytes = arena_new(b->arena, at, 1);
 	if (!bytes)

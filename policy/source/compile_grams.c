@@ -1,5 +1,6 @@
 /* policy/source/compile_grams.c
- * The gram table of policy/match.h. Of a pattern's literal grams the one that the fewest patterns hold is taken, so that
+ * The gram table of policy/match.h. Of a pattern's literal grams the one that the fewest patterns hold is taken, so
+ * that
  * `*module_17:*` is found by `_17:` and not by `modu` together with a thousand others. */
 #include <string.h>
 
@@ -33,8 +34,8 @@ static const struct patterns *patterns_of(const struct match_tree *match, enum p
 	}
 }
 
-/* The next run of literal bytes of a pattern from *@at on, its length 0 at the end. What follows a set or an escape is not
- * looked at: where it ends is the matcher's to know. */
+/* The next run of literal bytes of a pattern from *@at on, its length 0 at the end. What follows a set or an escape is
+ * not looked at: where it ends is the matcher's to know. */
 static const char *next_literal(const char **at, size_t *ret_length)
 {
 	const char *start = *at + strspn(*at, "*?");
@@ -93,7 +94,8 @@ static enum policy_match_key key_of_rule(const struct policy_tree *tree, const u
 	const struct object_tree *object = &tree->objects[number];
 
 	for (int k = 0; k < TEXT_KEYS; k++)
-		if (object->kind != POLICY_RULE_DEFAULT && all_have_grams(counters, patterns_of(&object->match, text_keys[k]), text_keys[k]))
+		if (object->kind != POLICY_RULE_DEFAULT &&
+			all_have_grams(counters, patterns_of(&object->match, text_keys[k]), text_keys[k]))
 			return text_keys[k];
 	return POLICY_KEY_COUNT;
 }

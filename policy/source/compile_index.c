@@ -23,11 +23,13 @@ static void add_bounds(struct builder *b)
 		for (uint32_t k = 0; k < rules[i].sizes.count; k++) {
 			const struct policy_range *range = &ranges[rules[i].sizes.first + k];
 			uint64_t *low = builder_add(b, POLICY_SECTION_BOUNDS);
-			uint64_t *high = low && range->high != UINT64_MAX ? builder_add(b, POLICY_SECTION_BOUNDS) : NULL;
+			uint64_t *high =
+				low && range->high != UINT64_MAX ? builder_add(b, POLICY_SECTION_BOUNDS) : NULL;
 
 			/* the list may have moved when the second was added */
 			if (low)
-				((uint64_t *)b->lists[POLICY_SECTION_BOUNDS])[b->counts[POLICY_SECTION_BOUNDS] - (high ? 2 : 1)] = range->low;
+				((uint64_t *)b->lists[POLICY_SECTION_BOUNDS])[b->counts[POLICY_SECTION_BOUNDS] -
+									      (high ? 2 : 1)] = range->low;
 			if (high)
 				*high = range->high + 1;
 		}

@@ -1,6 +1,6 @@
 /* policy/source/diagnostics.c
- * Texts are made safe when they are added: whatever a file holds, one line stays one line and a terminal is not written to
- * by it. */
+ * Texts are made safe when they are added: whatever a file holds, one line stays one line and a terminal is not written
+ * to by it. */
 #include "policy/source/diagnostics.h"
 
 #include <stdarg.h>
@@ -122,7 +122,11 @@ void suggest(struct diagnostics *diagnostics, const char *given, const char *con
 	if (!count)
 		return;
 	for (size_t i = 0; i < count; i++) {
-		int more = snprintf(list + used, sizeof(list) - used, "%s'%s'", i == 0 ? "" : i + 1 == count ? " and " : ", ", listed[i]);
+		int more = snprintf(list + used, sizeof(list) - used, "%s'%s'",
+			i == 0		 ? ""
+			: i + 1 == count ? " and "
+					 : ", ",
+			listed[i]);
 
 		if (more < 0 || (size_t)more >= sizeof(list) - used)
 			return;
@@ -197,7 +201,8 @@ static void print_line(struct line line, struct where where, struct text *to)
 		if (column >= from && column < from + LINE_MAX_SHOWN && c != '\r') {
 			bool is_tab = c == '\t';
 
-			if (!bytes || (c < 0x20 && !is_tab) || c == 0x7f || (c == 0xc2 && (unsigned char)line.bytes[i + 1] < 0xa0))
+			if (!bytes || (c < 0x20 && !is_tab) || c == 0x7f ||
+				(c == 0xc2 && (unsigned char)line.bytes[i + 1] < 0xa0))
 				text_add_bytes(to, "?", 1);
 			else
 				text_add_bytes(to, line.bytes + i, bytes);
@@ -255,14 +260,15 @@ void diagnostics_print_json(const struct diagnostics *diagnostics, const char *f
 
 		text_add(to, "%s\n  {\"file\": ", i ? "," : "");
 		text_add_json(to, file);
-		text_add(to, ", \"line\": %u, \"column\": %u, \"length\": %u, \"severity\": \"%s\", \"kind\": \"%s\", \"text\": ",
-			d->where.line, d->where.column, d->where.length, message_is_error(d->message) ? "error" : "warning",
-			message_word(d->message));
+		text_add(to,
+			", \"line\": %u, \"column\": %u, \"length\": %u, \"severity\": \"%s\", \"kind\": \"%s\", \"text\": ",
+			d->where.line, d->where.column, d->where.length,
+			message_is_error(d->message) ? "error" : "warning", message_word(d->message));
 		text_add_json(to, d->text);
 		text_add(to, ", \"notes\": [");
 		for (const struct diagnostic_note *note = d->notes; note; note = note->next) {
-			text_add(to, "%s{\"line\": %u, \"column\": %u, \"text\": ", note == d->notes ? "" : ", ", note->where.line,
-				note->where.column);
+			text_add(to, "%s{\"line\": %u, \"column\": %u, \"text\": ", note == d->notes ? "" : ", ",
+				note->where.line, note->where.column);
 			text_add_json(to, note->text);
 			text_add(to, "}");
 		}

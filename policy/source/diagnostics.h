@@ -1,6 +1,6 @@
 /* policy/source/diagnostics.h
- * Everything that is said about a policy file: collected while it is read and checked, sorted by place, printed once with
- * the line it is about and carets below, or as JSON. The kinds are rows of policy/source/messages.def. */
+ * Everything that is said about a policy file: collected while it is read and checked, sorted by place, printed once
+ * with the line it is about and carets below, or as JSON. The kinds are rows of policy/source/messages.def. */
 #ifndef SUBLET_POLICY_SOURCE_DIAGNOSTICS_H
 #define SUBLET_POLICY_SOURCE_DIAGNOSTICS_H
 
@@ -51,7 +51,8 @@ void complain(struct diagnostics *diagnostics, enum message message, struct wher
 	SUBLET_PRINTF(4, 5);
 /* A note to the last complaint. */
 void remark(struct diagnostics *diagnostics, struct where where, const char *format, ...) SUBLET_PRINTF(3, 4);
-/* `did you mean '...'?` with the nearest of the NULL-ended @words, or, when none is near and there are few, all of them. */
+/* `did you mean '...'?` with the nearest of the NULL-ended @words, or, when none is near and there are few, all of
+ * them. */
 void suggest(struct diagnostics *diagnostics, const char *given, const char *const *words);
 
 #define NOWHERE ((struct where){0})

@@ -78,8 +78,8 @@ static void complain_syntax(struct reading *reading)
 	}
 	if (parser->error == YAML_READER_ERROR) {
 		where = where_of_byte(reading, parser->problem_offset);
-		complain(reading->diagnostics, MESSAGE_SYNTAX, where, "%s; write the file in UTF-8 without control characters",
-			problem);
+		complain(reading->diagnostics, MESSAGE_SYNTAX, where,
+			"%s; write the file in UTF-8 without control characters", problem);
 		return;
 	}
 	where = where_of(parser->problem_mark, parser->problem_mark);
@@ -87,7 +87,8 @@ static void complain_syntax(struct reading *reading)
 	complain(reading->diagnostics, MESSAGE_SYNTAX, where, "%s%s", problem,
 		syntax_fix(problem, offset < reading->bytes ? reading->source[offset] : '\0'));
 	if (parser->context && parser->context_mark.line != parser->problem_mark.line)
-		remark(reading->diagnostics, where_of(parser->context_mark, parser->context_mark), "%s", parser->context);
+		remark(reading->diagnostics, where_of(parser->context_mark, parser->context_mark), "%s",
+			parser->context);
 }
 
 static struct node *node_new(struct reading *reading, enum node_kind kind, const yaml_event_t *event)
@@ -112,13 +113,15 @@ static void node_append(struct node *parent, struct node *child)
 }
 
 /* Anchors and tags are said once each and ignored, so that the rest of the file is checked too. */
-static void refuse_extras(struct reading *reading, const yaml_event_t *event, const yaml_char_t *anchor, const yaml_char_t *tag)
+static void refuse_extras(
+	struct reading *reading, const yaml_event_t *event, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
 	struct where where = where_of(event->start_mark, event->start_mark);
 
 	if (anchor)
 		complain(reading->diagnostics, MESSAGE_ALIAS, where,
-			"anchors are not part of the policy language; leave out '&%s' and write the value where it is needed", anchor);
+			"anchors are not part of the policy language; leave out '&%s' and write the value where it is needed",
+			anchor);
 	if (tag && strcmp((const char *)tag, "!") != 0)
 		complain(reading->diagnostics, MESSAGE_ALIAS, where,
 			"tags are not part of the policy language; leave out '%s'", tag);
@@ -134,12 +137,13 @@ static struct node *scalar_node(struct reading *reading, const yaml_event_t *eve
 	if (!node)
 		return NULL;
 	if (length > DOCUMENT_TEXT_MAX) {
-		complain(reading->diagnostics, MESSAGE_TOO_LARGE, node->where, "a text of %zu bytes; at most %d are taken", length,
-			DOCUMENT_TEXT_MAX);
+		complain(reading->diagnostics, MESSAGE_TOO_LARGE, node->where,
+			"a text of %zu bytes; at most %d are taken", length, DOCUMENT_TEXT_MAX);
 		length = 0;
 		node->is_refused = true;
 	} else if (memchr(text, '\0', length)) {
-		complain(reading->diagnostics, MESSAGE_VALUE, node->where, "a text with a zero byte; leave out the '\\0'");
+		complain(reading->diagnostics, MESSAGE_VALUE, node->where,
+			"a text with a zero byte; leave out the '\\0'");
 		length = 0;
 		node->is_refused = true;
 	}
@@ -189,7 +193,8 @@ static bool place_node(struct reading *reading, struct level *level, struct node
 {
 	if (level->node->kind == NODE_MAP && !level->key) {
 		if (node->kind != NODE_SCALAR) {
-			complain(reading->diagnostics, MESSAGE_TYPE, node->where, "a list or mapping cannot be a key; write a word");
+			complain(reading->diagnostics, MESSAGE_TYPE, node->where,
+				"a list or mapping cannot be a key; write a word");
 			return false;
 		}
 		level->key = node;
@@ -201,8 +206,8 @@ static bool place_node(struct reading *reading, struct level *level, struct node
 	return true;
 }
 
-static bool read_event(struct reading *reading, const yaml_event_t *event, struct level *levels, int *depth,
-	struct node **root)
+static bool read_event(
+	struct reading *reading, const yaml_event_t *event, struct level *levels, int *depth, struct node **root)
 {
 	struct node *node;
 
@@ -220,8 +225,8 @@ static bool read_event(struct reading *reading, const yaml_event_t *event, struc
 	if (node->kind == NODE_SCALAR)
 		return true;
 	if (*depth == DOCUMENT_DEPTH_MAX) {
-		complain(reading->diagnostics, MESSAGE_TOO_LARGE, node->where, "nested %d deep; a policy needs 6 levels at most",
-			DOCUMENT_DEPTH_MAX + 1);
+		complain(reading->diagnostics, MESSAGE_TOO_LARGE, node->where,
+			"nested %d deep; a policy needs 6 levels at most", DOCUMENT_DEPTH_MAX + 1);
 		return false;
 	}
 	levels[(*depth)++] = (struct level){.node = node};
@@ -251,7 +256,8 @@ static struct node *read_events(struct reading *reading)
 			break;
 		case YAML_DOCUMENT_START_EVENT:
 			if (documents++) {
-				complain(reading->diagnostics, MESSAGE_SECOND_DOCUMENT, where_of(event.start_mark, event.end_mark),
+				complain(reading->diagnostics, MESSAGE_SECOND_DOCUMENT,
+					where_of(event.start_mark, event.end_mark),
 					"a second document starts here; a file holds one policy, give each its own file");
 				more = false;
 			}
@@ -269,7 +275,8 @@ static struct node *read_events(struct reading *reading)
 
 struct node *document_read(const char *source, size_t bytes, struct diagnostics *diagnostics)
 {
-	struct reading reading = {.diagnostics = diagnostics, .arena = diagnostics->arena, .source = source, .bytes = bytes};
+	struct reading reading = {
+		.diagnostics = diagnostics, .arena = diagnostics->arena, .source = source, .bytes = bytes};
 	struct node *root;
 
 	if (bytes > DOCUMENT_BYTES_MAX) {
@@ -287,7 +294,8 @@ struct node *document_read(const char *source, size_t bytes, struct diagnostics 
 	root = read_events(&reading);
 	yaml_parser_delete(&reading.parser);
 	if (!root && !diagnostics->errors && !diagnostics->arena->failed)
-		complain(diagnostics, MESSAGE_EMPTY, NOWHERE, "the file says nothing; the least policy is 'version: 1'");
+		complain(
+			diagnostics, MESSAGE_EMPTY, NOWHERE, "the file says nothing; the least policy is 'version: 1'");
 	return root;
 }
 

@@ -1,6 +1,6 @@
 /* policy/source/document.h
- * A YAML file as a tree in which every key and value knows its line and column. Made by libyaml's parser; what the policy
- * language does without (anchors, tags, several documents) is complained about here. */
+ * A YAML file as a tree in which every key and value knows its line and column. Made by libyaml's parser; what the
+ * policy language does without (anchors, tags, several documents) is complained about here. */
 #ifndef SUBLET_POLICY_SOURCE_DOCUMENT_H
 #define SUBLET_POLICY_SOURCE_DOCUMENT_H
 
@@ -8,7 +8,7 @@
 
 enum {
 	DOCUMENT_BYTES_MAX = 4 << 20,
-	DOCUMENT_DEPTH_MAX = 16, /* the language needs 6 */
+	DOCUMENT_DEPTH_MAX = 16,  /* the language needs 6 */
 	DOCUMENT_TEXT_MAX = 1024, /* of one scalar */
 };
 
@@ -21,10 +21,10 @@ enum node_kind {
 struct node {
 	enum node_kind kind;
 	struct where where;
-	const char *text;       /* scalar */
-	bool is_refused;        /* complained about already: whatever it was meant to be is not missed again */
-	bool is_quoted;         /* scalar in quotes, or a block: never a number, a truth value or nothing */
-	const struct node *key; /* of a value in a mapping: its key, a scalar */
+	const char *text;	   /* scalar */
+	bool is_refused;	   /* complained about already: whatever it was meant to be is not missed again */
+	bool is_quoted;		   /* scalar in quotes, or a block: never a number, a truth value or nothing */
+	const struct node *key;	   /* of a value in a mapping: its key, a scalar */
 	struct node *first, *last; /* list elements, or the values of a mapping */
 	size_t count;
 	struct node *next; /* in the parent */

@@ -1,6 +1,6 @@
 /* policy/source/explain.c
- * The decision for a phase is shown for an allocation that is on the device and whose client has arrived or is idle as the
- * policy says; what would differ otherwise is part of the reason. */
+ * The decision for a phase is shown for an allocation that is on the device and whose client has arrived or is idle as
+ * the policy says; what would differ otherwise is part of the reason. */
 #include "policy/source/explain.h"
 
 #include <string.h>
@@ -21,7 +21,8 @@ static void add_names(struct text *to, const struct policy *policy, uint64_t set
 	for (uint32_t i = 0; i < count; i++) {
 		if (!(set >> i & 1))
 			continue;
-		text_add(to, "%s%s", before, policy_text(policy, are_roles ? policy->roles[i].name : policy->phases[i].name));
+		text_add(to, "%s%s", before,
+			policy_text(policy, are_roles ? policy->roles[i].name : policy->phases[i].name));
 		before = " or ";
 	}
 }
@@ -78,7 +79,8 @@ static void add_bits(struct text *to, uint64_t set, uint32_t count, const char *
 	}
 }
 
-static void add_asked(struct text *to, const struct policy *policy, const struct policy_rule *rule, enum policy_match_key key)
+static void add_asked(
+	struct text *to, const struct policy *policy, const struct policy_rule *rule, enum policy_match_key key)
 {
 	switch (key) {
 	case POLICY_KEY_ROLE:
@@ -127,7 +129,8 @@ static void add_frames(struct text *to, const char *const *frames, size_t count)
 		text_add(to, "%s'%s'", i ? ", " : "", frames[i]);
 }
 
-static void add_fact(struct text *to, const struct policy *policy, const struct policy_facts *f, enum policy_match_key key)
+static void add_fact(
+	struct text *to, const struct policy *policy, const struct policy_facts *f, enum policy_match_key key)
 {
 	switch (key) {
 	case POLICY_KEY_ROLE:
@@ -202,8 +205,8 @@ static void add_rule_name(struct text *to, const struct policy *policy, const ch
 		text_add(to, " (%s:%u)", file, rule->line);
 }
 
-static struct policy_decision decision_in(const struct policy *policy, const struct policy_facts *facts, uint32_t rule,
-	uint32_t phase)
+static struct policy_decision decision_in(
+	const struct policy *policy, const struct policy_facts *facts, uint32_t rule, uint32_t phase)
 {
 	struct policy_state state = {.rule = rule, .role = facts->role, .phase = phase, .now = POLICY_DEVICE};
 	struct policy_decision decision;
@@ -223,7 +226,8 @@ static const char *want_suffix(const struct policy_decision *decision)
 	return decision->actions & POLICY_ACT_ON_TOUCH ? ", through the window on touch" : "";
 }
 
-static void explain_phases(const struct policy *policy, const struct policy_facts *facts, uint32_t winner, struct text *to)
+static void explain_phases(
+	const struct policy *policy, const struct policy_facts *facts, uint32_t winner, struct text *to)
 {
 	size_t width = 0;
 
@@ -235,7 +239,8 @@ static void explain_phases(const struct policy *policy, const struct policy_fact
 		struct policy_decision decision = decision_in(policy, facts, winner, i);
 
 		text_add(to, "  %-*s  %-6s  %s%s\n", (int)width, policy_text(policy, policy->phases[i].name),
-			policy_residency_text(decision.target), policy_reason_text(decision.reason), want_suffix(&decision));
+			policy_residency_text(decision.target), policy_reason_text(decision.reason),
+			want_suffix(&decision));
 	}
 }
 
@@ -264,7 +269,8 @@ void explain(const struct policy *policy, const char *file, const struct typed_f
 		text_add(to, "  ");
 		add_rule_name(to, policy, file, i);
 		text_add(to, ": ");
-		add_against(to, policy, typed, &policy->rules[i], policy_rule_against(policy, &policy->rules[i], &typed->facts));
+		add_against(to, policy, typed, &policy->rules[i],
+			policy_rule_against(policy, &policy->rules[i], &typed->facts));
 		text_add(to, "\n");
 	}
 	for (uint32_t i = winner + 1; i + 1 < policy->rules_count && shown < LISTED_MAX; i++) {
@@ -311,7 +317,8 @@ void explain_json(const struct policy *policy, const char *file, const struct ty
 
 		text_add(to, "%s{\"phase\": ", i ? ", " : "");
 		text_add_json(to, policy_text(policy, policy->phases[i].name));
-		text_add(to, ", \"residency\": \"%s\", \"on_demand\": %s, \"reason\": ", policy_residency_text(decision.target),
+		text_add(to, ", \"residency\": \"%s\", \"on_demand\": %s, \"reason\": ",
+			policy_residency_text(decision.target),
 			decision.actions & POLICY_ACT_ON_TOUCH ? "true" : "false");
 		text_add_json(to, policy_reason_text(decision.reason));
 		text_add(to, "}");

@@ -1,7 +1,7 @@
 /* policy/source/explain.h
- * Why an allocation is treated as it is, in words: the rule that wins, what speaks against the earlier ones, which later
- * ones would have matched, and what happens in each phase. Works on a compiled block alone, and asks the same functions that
- * the library asks. */
+ * Why an allocation is treated as it is, in words: the rule that wins, what speaks against the earlier ones, which
+ * later ones would have matched, and what happens in each phase. Works on a compiled block alone, and asks the same
+ * functions that the library asks. */
 #ifndef SUBLET_POLICY_SOURCE_EXPLAIN_H
 #define SUBLET_POLICY_SOURCE_EXPLAIN_H
 

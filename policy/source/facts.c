@@ -20,13 +20,14 @@ const char *match_key_text(enum policy_match_key key)
 static enum sublet_err wrong(struct errinfo *reterr, const char *word, const char *text, const char *near)
 {
 	if (near)
-		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "%s '%.60s'; did you mean '%.60s'?", text, word, near);
+		return errinfo_set(
+			reterr, SUBLET_ERR_INVALID, 0, "%s '%.60s'; did you mean '%.60s'?", text, word, near);
 	return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "%s '%.60s'", text, word);
 }
 
 /* The number of @name among the @count names of a list; suggests the nearest. */
-static enum sublet_err named(const struct policy *policy, const char *what, const char *name, bool is_role, uint32_t *ret_number,
-	struct errinfo *reterr)
+static enum sublet_err named(const struct policy *policy, const char *what, const char *name, bool is_role,
+	uint32_t *ret_number, struct errinfo *reterr)
 {
 	const char *words[POLICY_ROLES_MAX + 1];
 	uint32_t count = is_role ? policy->roles_count : policy->phases_count, number;
@@ -64,7 +65,8 @@ static enum sublet_err set_fact(const struct policy *policy, struct typed_facts 
 		for (f->api = 0; f->api < POLICY_API_COUNT; f->api++)
 			if (strcmp(api_words[f->api], value) == 0)
 				return SUBLET_OK;
-		return wrong(reterr, value, "no driver call that gives memory is called", nearest_word(value, api_words));
+		return wrong(
+			reterr, value, "no driver call that gives memory is called", nearest_word(value, api_words));
 	case POLICY_KEY_ORDER:
 		if (!number_parse(value, &f->order))
 			return wrong(reterr, value, "a number is needed for 'order', not", NULL);
@@ -131,7 +133,8 @@ enum sublet_err typed_facts_parse(const struct policy *policy, struct arena *are
 
 	if (!left)
 		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "out of memory");
-	*ret_facts = (struct typed_facts){.facts = {.role = POLICY_NONE, .phase = POLICY_NONE, .api = POLICY_API_MEM_ALLOC}};
+	*ret_facts =
+		(struct typed_facts){.facts = {.role = POLICY_NONE, .phase = POLICY_NONE, .api = POLICY_API_MEM_ALLOC}};
 	while ((word = next_word(&left))) {
 		char *equals = strchr(word, '=');
 		enum sublet_err err;

@@ -1,6 +1,6 @@
 /* policy/source/facts.h
- * Facts about an allocation as a person types them: `role=rollout size=464MiB python='*:allocate_kv_cache'`. The keys are
- * those of `match`; `stack` and `python` may be given several times, one frame each. */
+ * Facts about an allocation as a person types them: `role=rollout size=464MiB python='*:allocate_kv_cache'`. The keys
+ * are those of `match`; `stack` and `python` may be given several times, one frame each. */
 #ifndef SUBLET_POLICY_SOURCE_FACTS_H
 #define SUBLET_POLICY_SOURCE_FACTS_H
 

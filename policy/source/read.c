@@ -17,7 +17,8 @@ static void complain_unknown_key(struct reader *reader, const struct node *value
 	const char *words[POLICY_PLACE_KEYS_MAX + 1];
 	const char *given = value->key->text;
 
-	complain(reader->diagnostics, MESSAGE_UNKNOWN_KEY, value->key->where, "%s has no key '%.60s'", place_spoken(place), given);
+	complain(reader->diagnostics, MESSAGE_UNKNOWN_KEY, value->key->where, "%s has no key '%.60s'",
+		place_spoken(place), given);
 	key_words(place, words);
 	if ((place == PHASE || place == OBJECT || place == SHARE_GROUP) && value->kind == NODE_MAP)
 		remark(reader->diagnostics, NOWHERE, "write 'name: %.60s' and the other keys beside it", given);
@@ -25,14 +26,14 @@ static void complain_unknown_key(struct reader *reader, const struct node *value
 		suggest(reader->diagnostics, given, words);
 }
 
-bool read_place(struct reader *reader, const struct node *node, const char *key, enum policy_place place,
-	enum policy_type type)
+bool read_place(
+	struct reader *reader, const struct node *node, const char *key, enum policy_place place, enum policy_type type)
 {
 	if (node->kind != NODE_MAP)
 		return complain_type(reader, node, key, type);
 	if (node->count > KEYS_MAX) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where, "%zu keys in one mapping; at most %d are taken",
-			node->count, KEYS_MAX);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where,
+			"%zu keys in one mapping; at most %d are taken", node->count, KEYS_MAX);
 		return false;
 	}
 	for (const struct node *value = node->first; value; value = value->next) {
@@ -40,21 +41,24 @@ bool read_place(struct reader *reader, const struct node *node, const char *key,
 		const struct node *earlier = node_get(node, value->key->text);
 
 		for (size_t i = 0; i < policy_keys_count && !is_known; i++)
-			is_known = (policy_keys[i].places & place) && strcmp(policy_keys[i].name, value->key->text) == 0;
+			is_known =
+				(policy_keys[i].places & place) && strcmp(policy_keys[i].name, value->key->text) == 0;
 		if (!is_known) {
 			complain_unknown_key(reader, value, place);
 		} else if (earlier != value) {
-			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where, "'%s' is given twice; leave one out",
-				value->key->text);
+			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where,
+				"'%s' is given twice; leave one out", value->key->text);
 			remark(reader->diagnostics, earlier->key->where, "the first is here");
 		}
 	}
 	for (size_t i = 0; i < policy_keys_count; i++) {
-		if (!(policy_keys[i].places & place) || !policy_keys[i].is_required || node_get(node, policy_keys[i].name))
+		if (!(policy_keys[i].places & place) || !policy_keys[i].is_required ||
+			node_get(node, policy_keys[i].name))
 			continue;
-		complain(reader->diagnostics, MESSAGE_MISSING_KEY, (struct where){node->where.line, node->where.column, 1},
-			"%s needs '%s'; write '%s: ...' with %s", place_spoken(place), policy_keys[i].name, policy_keys[i].name,
-			type_written(policy_keys[i].type));
+		complain(reader->diagnostics, MESSAGE_MISSING_KEY,
+			(struct where){node->where.line, node->where.column, 1},
+			"%s needs '%s'; write '%s: ...' with %s", place_spoken(place), policy_keys[i].name,
+			policy_keys[i].name, type_written(policy_keys[i].type));
 	}
 	return true;
 }
@@ -68,14 +72,15 @@ static struct role_tree *add_role(struct reader *reader, struct word name)
 
 	for (size_t i = 0; i < tree->roles_count; i++) {
 		if (strcmp(tree->roles[i].name.text, name.text) == 0) {
-			complain(reader->diagnostics, MESSAGE_DUPLICATE_NAME, name.where, "role '%s' is defined twice; leave one out",
-				name.text);
+			complain(reader->diagnostics, MESSAGE_DUPLICATE_NAME, name.where,
+				"role '%s' is defined twice; leave one out", name.text);
 			remark(reader->diagnostics, tree->roles[i].name.where, "the first is here");
 			return NULL;
 		}
 	}
 	if (tree->roles_count == POLICY_ROLES_MAX) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d roles; one policy is one session, split it", POLICY_ROLES_MAX);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where,
+			"more than %d roles; one policy is one session, split it", POLICY_ROLES_MAX);
 		return NULL;
 	}
 	if (!arena_room(reader->arena, &tree->roles, tree->roles_count, sizeof(*tree->roles)))
@@ -134,12 +139,13 @@ void read_budget(struct reader *reader, const struct node *node)
 		for (i = 0; i < tree->roles_count && strcmp(tree->roles[i].name.text, value->key->text) != 0; i++)
 			words[i] = tree->roles[i].name.text;
 		if (i == tree->roles_count) {
-			complain(reader->diagnostics, MESSAGE_UNKNOWN_NAME, value->key->where, "unknown role '%.60s'", value->key->text);
+			complain(reader->diagnostics, MESSAGE_UNKNOWN_NAME, value->key->where, "unknown role '%.60s'",
+				value->key->text);
 			suggest(reader->diagnostics, value->key->text, words);
 			value_amount(reader, value, "budget", TYPE_AMOUNT, &of_nobody);
 		} else if (tree->roles[i].budget.where.line) {
-			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where, "'%.60s' is given twice; leave one out",
-				value->key->text);
+			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where,
+				"'%.60s' is given twice; leave one out", value->key->text);
 			remark(reader->diagnostics, tree->roles[i].budget.where, "the first is here");
 		} else {
 			value_amount(reader, value, "budget", TYPE_AMOUNT, &tree->roles[i].budget);
@@ -157,13 +163,16 @@ static struct phase_tree *add_phase(struct reader *reader, struct word name)
 	for (size_t i = 0; i < tree->phases_count; i++) {
 		if (strcmp(tree->phases[i].name.text, name.text) == 0) {
 			complain(reader->diagnostics, MESSAGE_DUPLICATE_NAME, name.where,
-				"phase '%s' is defined twice; a phase stands once in the cycle, give this one a name of its own", name.text);
+				"phase '%s' is defined twice; a phase stands once in the cycle, give this one a name of its own",
+				name.text);
 			remark(reader->diagnostics, tree->phases[i].name.where, "the first is here");
 			return NULL;
 		}
 	}
 	if (tree->phases_count == POLICY_PHASES_MAX) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d phases; put steps that want the same residency into one phase", POLICY_PHASES_MAX);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where,
+			"more than %d phases; put steps that want the same residency into one phase",
+			POLICY_PHASES_MAX);
 		return NULL;
 	}
 	if (!arena_room(reader->arena, &tree->phases, tree->phases_count, sizeof(*tree->phases)))
@@ -245,7 +254,8 @@ void read_triggers(struct reader *reader, const struct node *node)
 		if (!read_place(reader, child, "triggers", TRIGGER, TYPE_TRIGGERS))
 			continue;
 		if (tree->triggers_count == TRIGGERS_MAX) {
-			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where, "more than %d triggers; use patterns", TRIGGERS_MAX);
+			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where,
+				"more than %d triggers; use patterns", TRIGGERS_MAX);
 			return;
 		}
 		if (!arena_room(reader->arena, &tree->triggers, tree->triggers_count, sizeof(*tree->triggers)))
@@ -326,14 +336,22 @@ void tree_read(struct policy_tree *tree, const struct node *root, struct diagnos
 		void (*read)(struct reader *reader, const struct node *node);
 	} parts[] = {
 		/* pinned, objects, defaults: the order of the rules. budget: after the roles it names */
-		{"roles", read_roles},     {"phases", read_phases},   {"triggers", read_triggers}, {"budget", read_budget},
-		{"barrier", read_barrier}, {"pinned", read_pinned},   {"objects", read_objects},   {"share", read_share},
+		{"roles", read_roles},
+		{"phases", read_phases},
+		{"triggers", read_triggers},
+		{"budget", read_budget},
+		{"barrier", read_barrier},
+		{"pinned", read_pinned},
+		{"objects", read_objects},
+		{"share", read_share},
 	};
 	struct reader reader = {tree, diagnostics, diagnostics->arena};
 	const struct node *value;
 
-	*tree = (struct policy_tree){
-		.arena = diagnostics->arena, .min_size.value.bytes = 1 << 20, .timeout_ns = 60000000000, .quorum = POLICY_QUORUM_ROLE};
+	*tree = (struct policy_tree){.arena = diagnostics->arena,
+		.min_size.value.bytes = 1 << 20,
+		.timeout_ns = 60000000000,
+		.quorum = POLICY_QUORUM_ROLE};
 	if (root->kind != NODE_MAP) {
 		complain(diagnostics, MESSAGE_TYPE, root->where, "a policy is a mapping; start with 'version: 1'");
 		return;
@@ -344,8 +362,8 @@ void tree_read(struct policy_tree *tree, const struct node *root, struct diagnos
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		value = node_get(root, parts[i].key);
 		if (value && node_is_null(value))
-			complain(diagnostics, MESSAGE_TYPE, value->key->where, "'%s' is empty; write its values below, or leave the key out",
-				parts[i].key);
+			complain(diagnostics, MESSAGE_TYPE, value->key->where,
+				"'%s' is empty; write its values below, or leave the key out", parts[i].key);
 		else if (value)
 			parts[i].read(&reader, value);
 	}

@@ -12,8 +12,10 @@ static void read_match(struct reader *reader, const struct node *node, const cha
 		const char *key;
 		size_t offset;
 	} texts[] = {
-		{"library", offsetof(struct match_tree, library)}, {"stack", offsetof(struct match_tree, stack)},
-		{"python", offsetof(struct match_tree, python)},   {"thread", offsetof(struct match_tree, thread)},
+		{"library", offsetof(struct match_tree, library)},
+		{"stack", offsetof(struct match_tree, stack)},
+		{"python", offsetof(struct match_tree, python)},
+		{"thread", offsetof(struct match_tree, thread)},
 		{"tag", offsetof(struct match_tree, tag)},
 	};
 	const struct node *value;
@@ -23,7 +25,8 @@ static void read_match(struct reader *reader, const struct node *node, const cha
 		return;
 	if (!node->count)
 		complain(reader->diagnostics, MESSAGE_TYPE, node->where,
-			"'%s' is empty and would match everything; write a key such as 'role', or move the rule to 'defaults'", key);
+			"'%s' is empty and would match everything; write a key such as 'role', or move the rule to 'defaults'",
+			key);
 	if ((value = node_get(node, "role")))
 		value_references(reader, value, "role", TYPE_ROLE_REFS, &match->roles);
 	if ((value = node_get(node, "phase")))
@@ -84,8 +87,8 @@ static void read_resident(struct reader *reader, const struct node *node, struct
 	resident->form = RESIDENT_PHASES;
 	if (node->kind == NODE_MAP && node->count) {
 		if (node->count > POLICY_PHASES_MAX) {
-			complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where, "'resident' names %zu phases; there are at most %d",
-				node->count, POLICY_PHASES_MAX);
+			complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where,
+				"'resident' names %zu phases; there are at most %d", node->count, POLICY_PHASES_MAX);
 			return;
 		}
 		read_resident_map(reader, node, resident);
@@ -114,14 +117,18 @@ static struct object_tree *add_object(struct reader *reader, enum policy_rule_ki
 
 	/* one place is kept for the default */
 	if (tree->objects_count == POLICY_RULES_MAX - 1 && kind != POLICY_RULE_DEFAULT) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where, "more than %d rules; use lists and patterns", POLICY_RULES_MAX - 1);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, name.where,
+			"more than %d rules; use lists and patterns", POLICY_RULES_MAX - 1);
 		return NULL;
 	}
 	if (!arena_room(reader->arena, &tree->objects, tree->objects_count, sizeof(*tree->objects)))
 		return NULL;
 	object = &tree->objects[tree->objects_count++];
-	*object = (struct object_tree){
-		.name = name, .kind = kind, .class = POLICY_CLASS_PERMANENT, .prefetch.value = true, .group = POLICY_NONE};
+	*object = (struct object_tree){.name = name,
+		.kind = kind,
+		.class = POLICY_CLASS_PERMANENT,
+		.prefetch.value = true,
+		.group = POLICY_NONE};
 	return object;
 }
 
@@ -198,7 +205,8 @@ void read_objects(struct reader *reader, const struct node *node)
 	if (node->kind != NODE_LIST) {
 		complain_type(reader, node, "objects", TYPE_OBJECTS);
 		if (node->kind == NODE_MAP)
-			remark(reader->diagnostics, NOWHERE, "objects are tried in order, so they are a list: write '- name: NAME'");
+			remark(reader->diagnostics, NOWHERE,
+				"objects are tried in order, so they are a list: write '- name: NAME'");
 		return;
 	}
 	for (const struct node *child = node->first; child; child = child->next)
@@ -229,7 +237,8 @@ static void read_group(struct reader *reader, const struct node *node, struct gr
 		value_reference(reader, value, "owner", TYPE_ROLE_REF, &group->owner);
 	if ((value = node_get(node, "writers")))
 		value_references(reader, value, "writers", TYPE_PHASE_REFS, &group->writers);
-	if ((value = node_get(node, "access")) && value_word(reader, value, "access", access_words, TYPE_ACCESS, &number))
+	if ((value = node_get(node, "access")) &&
+		value_word(reader, value, "access", access_words, TYPE_ACCESS, &number))
 		group->access = (enum policy_access)number;
 	if ((value = node_get(node, "trust")))
 		value_flag(reader, value, "trust", &group->trust);
@@ -252,7 +261,8 @@ void read_share(struct reader *reader, const struct node *node)
 		if (!value || !value_name(reader, value, "name", &name))
 			name = (struct word){"?", child->where};
 		if (tree->groups_count == GROUPS_MAX) {
-			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where, "more than %d share groups; name more objects in each", GROUPS_MAX);
+			complain(reader->diagnostics, MESSAGE_TOO_LARGE, child->where,
+				"more than %d share groups; name more objects in each", GROUPS_MAX);
 			return;
 		}
 		if (!arena_room(reader->arena, &tree->groups, tree->groups_count, sizeof(*tree->groups)))

@@ -5,8 +5,8 @@
 
 #include "policy/source/keys.h"
 
-/* Is @node a mapping of @place? Complains about another shape, unknown, double and missing keys. True when its keys can be
- * read, though some may be wrong or missing. @key names the value in complaints. */
+/* Is @node a mapping of @place? Complains about another shape, unknown, double and missing keys. True when its keys can
+ * be read, though some may be wrong or missing. @key names the value in complaints. */
 bool read_place(struct reader *reader, const struct node *node, const char *key, enum policy_place place,
 	enum policy_type type);
 

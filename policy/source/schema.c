@@ -20,17 +20,26 @@ static const struct {
 	enum policy_place place;
 	const char *name, *definition;
 } places[POLICY_PLACE_COUNT] = {
-	{TOP, "TOP", "policy"},          {ROLE, "ROLE", "role"},          {PHASE, "PHASE", "phase"},
-	{TRIGGER, "TRIGGER", "trigger"}, {OBJECT, "OBJECT", "object"},    {MATCH, "MATCH", "match"},
-	{SHARE_GROUP, "SHARE_GROUP", "share_group"}, {BARRIER, "BARRIER", "barrier"}, {DEFAULTS, "DEFAULTS", "defaults"},
+	{TOP, "TOP", "policy"},
+	{ROLE, "ROLE", "role"},
+	{PHASE, "PHASE", "phase"},
+	{TRIGGER, "TRIGGER", "trigger"},
+	{OBJECT, "OBJECT", "object"},
+	{MATCH, "MATCH", "match"},
+	{SHARE_GROUP, "SHARE_GROUP", "share_group"},
+	{BARRIER, "BARRIER", "barrier"},
+	{DEFAULTS, "DEFAULTS", "defaults"},
 };
 
 static const struct {
 	const char *name;
 	const char *const *words;
 } word_lists[] = {
-	{"CLASS", class_words},   {"OTHERWISE", otherwise_words}, {"ACCESS", access_words},
-	{"QUORUM", quorum_words}, {"FREE", free_words},
+	{"CLASS", class_words},
+	{"OTHERWISE", otherwise_words},
+	{"ACCESS", access_words},
+	{"QUORUM", quorum_words},
+	{"FREE", free_words},
 };
 
 static void add_words(struct text *to, const char *name, size_t length)
@@ -102,10 +111,11 @@ static void add_mapping(struct text *to, enum policy_place place)
 void schema_print(struct text *to)
 {
 	text_add(to, "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n"
-		"  \"title\": \"Sublet policy\",\n  \"$ref\": \"#/$defs/policy\",\n  \"$defs\": {\n");
+		     "  \"title\": \"Sublet policy\",\n  \"$ref\": \"#/$defs/policy\",\n  \"$defs\": {\n");
 	text_add(to, "    \"name\": ");
 	add_fragment(to, fragment(TYPE_NAME));
-	text_add(to, ",\n    \"names\": {\"anyOf\": [{\"$ref\": \"#/$defs/name\"}, {\"type\": \"array\", \"items\": "
+	text_add(to,
+		",\n    \"names\": {\"anyOf\": [{\"$ref\": \"#/$defs/name\"}, {\"type\": \"array\", \"items\": "
 		"{\"$ref\": \"#/$defs/name\"}}]},\n"
 		"    \"bytes\": {\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"type\": \"string\", \"pattern\": "
 		"\"^[0-9]+(\\\\.[0-9]+)? *([KkMmGgTt]([Ii]?[Bb])?|[Bb])?$\"}]},\n"

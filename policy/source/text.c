@@ -57,7 +57,11 @@ void text_add(struct text *text, const char *format, ...)
 size_t utf8_length(const char *bytes, size_t left)
 {
 	unsigned char c = (unsigned char)bytes[0];
-	size_t length = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+	size_t length = c < 0x80		? 1
+			: c >= 0xc2 && c < 0xe0 ? 2
+			: c >= 0xe0 && c < 0xf0 ? 3
+			: c >= 0xf0 && c < 0xf5 ? 4
+						: 0;
 
 	if (!length || length > left)
 		return 0;

@@ -1,6 +1,6 @@
 /* policy/source/tree.h
- * A policy file as types, each value with its place. Made by read.h, completed by check.h (references get their numbers,
- * objects their wants), turned into a block by compile.h. Everything lives in the arena of the source. */
+ * A policy file as types, each value with its place. Made by read.h, completed by check.h (references get their
+ * numbers, objects their wants), turned into a block by compile.h. Everything lives in the arena of the source. */
 #ifndef SUBLET_POLICY_SOURCE_TREE_H
 #define SUBLET_POLICY_SOURCE_TREE_H
 
@@ -56,7 +56,7 @@ struct variables {
 	struct {
 		struct word name;
 		struct patterns patterns;
-	} *list;
+	} * list;
 	size_t count;
 	struct where where;
 };

@@ -50,21 +50,21 @@ bool complain_type(struct reader *reader, const struct node *node, const char *k
 	if (node->is_refused)
 		return false;
 	if (node_is_null(node))
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' is empty; write %s, or leave the key out", key,
-			type_written(type));
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where,
+			"'%s' is empty; write %s, or leave the key out", key, type_written(type));
 	else if (node->kind == NODE_SCALAR)
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be '%.60s'; write %s", key, node->text,
-			type_written(type));
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be '%.60s'; write %s", key,
+			node->text, type_written(type));
 	else
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be %s; write %s", key, kinds[node->kind],
-			type_written(type));
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be %s; write %s", key,
+			kinds[node->kind], type_written(type));
 	return false;
 }
 
 static bool complain_value(struct reader *reader, const struct node *node, const char *key, enum policy_type type)
 {
-	complain(reader->diagnostics, MESSAGE_VALUE, node->where, "cannot read '%.60s' as '%s'; write %s", node->text, key,
-		type_written(type));
+	complain(reader->diagnostics, MESSAGE_VALUE, node->where, "cannot read '%.60s' as '%s'; write %s", node->text,
+		key, type_written(type));
 	return false;
 }
 
@@ -97,7 +97,8 @@ static const char *decimal_parse(const char *text, int places, uint64_t *ret_num
 
 	if (!isdigit((unsigned char)*text))
 		return NULL;
-	for (; isdigit((unsigned char)*text) || (*text == '.' && !is_fraction && isdigit((unsigned char)text[1])); text++) {
+	for (; isdigit((unsigned char)*text) || (*text == '.' && !is_fraction && isdigit((unsigned char)text[1]));
+		text++) {
 		if (*text == '.') {
 			is_fraction = true;
 			continue;
@@ -127,7 +128,8 @@ bool value_name(struct reader *reader, const struct node *node, const char *key,
 
 	if (!is_scalar(reader, node, key, TYPE_NAME))
 		return false;
-	for (c = node->text; isalnum((unsigned char)*c) || *c == '_' || ((*c == '-' || *c == '.') && c > node->text); c++)
+	for (c = node->text; isalnum((unsigned char)*c) || *c == '_' || ((*c == '-' || *c == '.') && c > node->text);
+		c++)
 		;
 	if (*c || isdigit((unsigned char)node->text[0]) || c - node->text > 64) {
 		complain(reader->diagnostics, MESSAGE_NAME, node->where,
@@ -158,20 +160,21 @@ bool value_amount(struct reader *reader, const struct node *node, const char *ke
 	rest = decimal_parse(node->text, 2, &hundredths);
 	if (type == TYPE_AMOUNT && rest && strcmp(rest, "%") == 0) {
 		if (!hundredths || hundredths > 10000) {
-			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is not between 0.01%% and 100%%; write a share such as 90%%", node->text);
+			complain(reader->diagnostics, MESSAGE_VALUE, node->where,
+				"'%s' is not between 0.01%% and 100%%; write a share such as 90%%", node->text);
 			return false;
 		}
 		amount.value.percent_hundredths = (uint32_t)hundredths;
 	} else if (!size_parse(node->text, &amount.value.bytes)) {
 		if (rest && strcmp(rest, "%") == 0) {
-			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' takes no percentage; write %s", key,
-				type_written(type));
+			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' takes no percentage; write %s",
+				key, type_written(type));
 			return false;
 		}
 		return complain_value(reader, node, key, type);
 	} else if (!amount.value.bytes) {
-		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' must be more than nothing; write %s", key,
-			type_written(type));
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' must be more than nothing; write %s",
+			key, type_written(type));
 		return false;
 	}
 	*ret_amount = amount;
@@ -194,16 +197,16 @@ bool value_duration(struct reader *reader, const struct node *node, const char *
 		if (strcmp(rest, units[i].unit) != 0 || !thousandths)
 			continue;
 		if (__builtin_mul_overflow(thousandths, units[i].ns / 1000, &ns) || ns > 24 * 3600000000000u) {
-			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is longer than a day; write %s", node->text,
-				type_written(TYPE_DURATION));
+			complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is longer than a day; write %s",
+				node->text, type_written(TYPE_DURATION));
 			return false;
 		}
 		*ret_ns = ns;
 		return true;
 	}
 	if (rest && !*rest)
-		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' has no unit; write '%ss' or '%sms'", node->text,
-			node->text, node->text);
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' has no unit; write '%ss' or '%sms'",
+			node->text, node->text, node->text);
 	else
 		complain_value(reader, node, key, TYPE_DURATION);
 	return false;
@@ -222,13 +225,15 @@ bool value_flag(struct reader *reader, const struct node *node, const char *key,
 		}
 	}
 	if (node->is_quoted)
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' is a text in quotes; write true or false without them", key);
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where,
+			"'%s' is a text in quotes; write true or false without them", key);
 	else
 		complain_type(reader, node, key, TYPE_BOOL);
 	return false;
 }
 
-bool value_count(struct reader *reader, const struct node *node, const char *key, enum policy_type type, uint32_t *ret_count)
+bool value_count(
+	struct reader *reader, const struct node *node, const char *key, enum policy_type type, uint32_t *ret_count)
 {
 	uint64_t number;
 

@@ -1,6 +1,6 @@
 /* policy/source/values.h
- * From nodes to values: each function reads one type of policy/types.def, complains at its place when it cannot, and says
- * what to write instead. On false the result is untouched, but for lists, which keep their readable elements. */
+ * From nodes to values: each function reads one type of policy/types.def, complains at its place when it cannot, and
+ * says what to write instead. On false the result is untouched, but for lists, which keep their readable elements. */
 #ifndef SUBLET_POLICY_SOURCE_VALUES_H
 #define SUBLET_POLICY_SOURCE_VALUES_H
 
@@ -31,7 +31,8 @@ bool value_amount(struct reader *reader, const struct node *node, const char *ke
 	struct amount *ret_amount);
 bool value_duration(struct reader *reader, const struct node *node, const char *key, uint64_t *ret_ns);
 bool value_flag(struct reader *reader, const struct node *node, const char *key, struct flag *ret_flag);
-bool value_count(struct reader *reader, const struct node *node, const char *key, enum policy_type type, uint32_t *ret_count);
+bool value_count(
+	struct reader *reader, const struct node *node, const char *key, enum policy_type type, uint32_t *ret_count);
 /* One of the NULL-ended @words; its number. */
 bool value_word(struct reader *reader, const struct node *node, const char *key, const char *const *words,
 	enum policy_type type, uint32_t *ret_number);
@@ -55,7 +56,7 @@ bool range_parse(const char *text, enum policy_type type, struct policy_range *r
 bool number_parse(const char *text, uint64_t *ret_number);
 
 /* NULL-ended word lists of policy/words.def. */
-extern const char *const class_words[], *const otherwise_words[], *const api_words[], *const access_words[],
-	*const quorum_words[], *const free_words[];
+extern const char *const class_words[],
+	*const otherwise_words[], *const api_words[], *const access_words[], *const quorum_words[], *const free_words[];
 
 #endif

@@ -18,13 +18,13 @@ static bool each_scalar(struct reader *reader, const struct node *node, const ch
 	if (node->kind == NODE_SCALAR)
 		return element(reader, node, key, type, arg);
 	if (!node->count) {
-		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' is an empty list; write %s, or leave the key out", key,
-			type_written(type));
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where,
+			"'%s' is an empty list; write %s, or leave the key out", key, type_written(type));
 		return false;
 	}
 	if (node->count > LIST_MAX) {
-		complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where, "'%s' lists %zu values; at most %d are taken", key,
-			node->count, LIST_MAX);
+		complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where,
+			"'%s' lists %zu values; at most %d are taken", key, node->count, LIST_MAX);
 		return false;
 	}
 	for (const struct node *child = node->first; child; child = child->next) {
@@ -36,7 +36,8 @@ static bool each_scalar(struct reader *reader, const struct node *node, const ch
 	return good;
 }
 
-static bool add_reference(struct reader *reader, const struct node *node, const char *key, enum policy_type type, void *arg)
+static bool add_reference(
+	struct reader *reader, const struct node *node, const char *key, enum policy_type type, void *arg)
 {
 	struct references *references = arg;
 
@@ -44,7 +45,8 @@ static bool add_reference(struct reader *reader, const struct node *node, const 
 	(void)type;
 	for (size_t i = 0; i < references->count; i++) {
 		if (strcmp(references->list[i].text, node->text) == 0) {
-			complain(reader->diagnostics, MESSAGE_WITHOUT_EFFECT, node->where, "'%.60s' stands in this list twice; leave one out", node->text);
+			complain(reader->diagnostics, MESSAGE_WITHOUT_EFFECT, node->where,
+				"'%.60s' stands in this list twice; leave one out", node->text);
 			return true;
 		}
 	}
@@ -69,12 +71,14 @@ bool value_reference(struct reader *reader, const struct node *node, const char 
 	return value_references(reader, node, key, type, ret_reference);
 }
 
-static bool add_pattern(struct reader *reader, const struct node *node, const char *key, enum policy_type type, void *arg)
+static bool add_pattern(
+	struct reader *reader, const struct node *node, const char *key, enum policy_type type, void *arg)
 {
 	struct patterns *patterns = arg;
 
 	if (!node->text[0]) {
-		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is an empty text; write %s", key, type_written(type));
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%s' is an empty text; write %s", key,
+			type_written(type));
 		return false;
 	}
 	if (!arena_room(reader->arena, &patterns->list, patterns->count, sizeof(*patterns->list)))
@@ -117,7 +121,8 @@ bool range_parse(const char *text, enum policy_type type, struct policy_range *r
 	uint64_t number;
 
 	if (dots) {
-		if (!bound_parse(text, (size_t)(dots - text), type, &range.low) || !bound_parse(dots + 2, strlen(dots + 2), type, &range.high))
+		if (!bound_parse(text, (size_t)(dots - text), type, &range.low) ||
+			!bound_parse(dots + 2, strlen(dots + 2), type, &range.high))
 			return false;
 	} else if (text[0] == '>' || text[0] == '<') {
 		size_t sign = text[1] == '=' ? 2 : 1;
@@ -146,20 +151,21 @@ static bool add_range(struct reader *reader, const struct node *node, const char
 	const char *dash = strchr(node->text, '-');
 
 	if (!range_parse(node->text, type, &range)) {
-		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "cannot read '%.60s' as '%s'; write %s", node->text, key,
-			type_written(type));
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "cannot read '%.60s' as '%s'; write %s",
+			node->text, key, type_written(type));
 		if (dash)
-			remark(reader->diagnostics, NOWHERE, "did you mean '%.*s..%.40s'?", (int)(dash - node->text), node->text, dash + 1);
+			remark(reader->diagnostics, NOWHERE, "did you mean '%.*s..%.40s'?", (int)(dash - node->text),
+				node->text, dash + 1);
 		return false;
 	}
 	if (range.low > range.high) {
-		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%.60s' holds nothing; write the smaller end first",
-			node->text);
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where,
+			"'%.60s' holds nothing; write the smaller end first", node->text);
 		return false;
 	}
 	if (type == TYPE_DEVICE_RANGES && range.low >= POLICY_DEVICES_MAX) {
-		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%.60s' is no device; there are 0 to %d", node->text,
-			POLICY_DEVICES_MAX - 1);
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%.60s' is no device; there are 0 to %d",
+			node->text, POLICY_DEVICES_MAX - 1);
 		return false;
 	}
 	if (!arena_room(reader->arena, &ranges->list, ranges->count, sizeof(*ranges->list)))
@@ -183,11 +189,14 @@ bool value_variables(struct reader *reader, const struct node *node, const char 
 		return complain_type(reader, node, key, TYPE_ENVIRONMENT);
 	ret_variables->where = node->where;
 	for (const struct node *value = node->first; value; value = value->next) {
-		if (!arena_room(reader->arena, &ret_variables->list, ret_variables->count, sizeof(*ret_variables->list)))
+		if (!arena_room(
+			    reader->arena, &ret_variables->list, ret_variables->count, sizeof(*ret_variables->list)))
 			return false;
 		if (!value->key->text[0] || strchr(value->key->text, '=')) {
-			complain(reader->diagnostics, MESSAGE_VALUE, value->key->where, "'%.60s' is no name of an environment variable; "
-				"write a mapping such as {NAME: 'pattern'}", value->key->text);
+			complain(reader->diagnostics, MESSAGE_VALUE, value->key->where,
+				"'%.60s' is no name of an environment variable; "
+				"write a mapping such as {NAME: 'pattern'}",
+				value->key->text);
 			good = false;
 			continue;
 		}

@@ -1,7 +1,7 @@
 /* tests/bench/policy.c
- * How long a large policy takes: checking and compiling 1,000 objects, finding the rule of an allocation among 1,000, deciding
- * for one whose rule is known. Prints the median of several runs of each in processor time, and fails above the bars (100 ms,
- * 1 us). */
+ * How long a large policy takes: checking and compiling 1,000 objects, finding the rule of an allocation among 1,000,
+ * deciding for one whose rule is known. Prints the median of several runs of each in processor time, and fails above
+ * the bars (100 ms, 1 us). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +36,14 @@ static double median(double *values, int count)
 }
 
 enum shape {
-	MIXED,       /* role, size and a Python pattern each, as real policies have */
+	MIXED,	     /* role, size and a Python pattern each, as real policies have */
 	PYTHON_ONLY, /* nothing the index knows: every pattern is tried on every frame */
 };
 
 static void write_policy(struct text *text, enum shape shape)
 {
-	text_add(text, "version: 1\nroles: [train, rollout, reference, critic]\n"
+	text_add(text,
+		"version: 1\nroles: [train, rollout, reference, critic]\n"
 		"phases: [decode, suffix, update]\n"
 		"triggers: [{enter: decode, command: true}, {enter: suffix, command: true}, {enter: update, command: true}]\nobjects:\n");
 	for (int i = 0; i < OBJECTS; i++) {
@@ -79,9 +80,14 @@ static double load_ns(struct policy_source *source, const struct text *text)
 }
 
 static const char *const frames[] = {
-	"/usr/lib/python3/threading.py:_bootstrap", "/usr/lib/python3/threading.py:run", "/opt/trl/trainer.py:train",
-	"/opt/trl/trainer.py:inner_training_loop", "/opt/torch/nn/modules/module.py:_call_impl",
-	"/opt/torch/nn/modules/module.py:_wrapped_call_impl", "/opt/model/module_500:forward", "/opt/torch/functional.py:empty",
+	"/usr/lib/python3/threading.py:_bootstrap",
+	"/usr/lib/python3/threading.py:run",
+	"/opt/trl/trainer.py:train",
+	"/opt/trl/trainer.py:inner_training_loop",
+	"/opt/torch/nn/modules/module.py:_call_impl",
+	"/opt/torch/nn/modules/module.py:_wrapped_call_impl",
+	"/opt/model/module_500:forward",
+	"/opt/torch/functional.py:empty",
 };
 
 static volatile uint64_t sink; /* keeps the compiler from leaving the loops out */
@@ -94,7 +100,10 @@ static double decide_ns(const struct policy *policy, bool match_too, uint32_t lo
 	double times[RUNS];
 
 	for (uint32_t i = 0; i < FACTS; i++) {
-		facts[i] = (struct policy_facts){.role = i % 4, .phase = i % 3, .size_bytes = (uint64_t)i * 16 << 20, .python = frames,
+		facts[i] = (struct policy_facts){.role = i % 4,
+			.phase = i % 3,
+			.size_bytes = (uint64_t)i * 16 << 20,
+			.python = frames,
 			.python_count = sizeof(frames) / sizeof(frames[0])};
 		rules[i] = policy_match(policy, &facts[i]);
 	}
@@ -102,7 +111,8 @@ static double decide_ns(const struct policy *policy, bool match_too, uint32_t lo
 		double start = used_ns();
 
 		for (uint32_t i = 0; i < loops; i++) {
-			struct policy_state state = {.role = i % 4, .phase = i % 3, .now = (enum policy_residency)(i % 3)};
+			struct policy_state state = {
+				.role = i % 4, .phase = i % 3, .now = (enum policy_residency)(i % 3)};
 			struct policy_decision decision;
 
 			state.rule = match_too ? policy_match(policy, &facts[i % FACTS]) : rules[i % FACTS];
@@ -136,7 +146,8 @@ int main(void)
 	open = used_ns() - start;
 	match = decide_ns(&policy, true, LOOPS);
 	known = decide_ns(&policy, false, LOOPS);
-	printf("%d objects, %zu KiB of text, block of %zu KiB\n", OBJECTS, mixed.length >> 10, source.block.size_bytes >> 10);
+	printf("%d objects, %zu KiB of text, block of %zu KiB\n", OBJECTS, mixed.length >> 10,
+		source.block.size_bytes >> 10);
 	printf("  read, check and compile          %8.2f ms (bar 100)\n", load / 1e6);
 	printf("  open the block                   %8.2f us\n", open / 1e3);
 	printf("  rule and decision, 8 frames      %8.3f us (bar 1)\n", match / 1e3);

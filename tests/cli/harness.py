@@ -3,6 +3,7 @@ What the tests of the command share: where things are (from meson, by environmen
 that is kept when a test fails. A case is a method named <subject>_<situation>_<outcome>."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import unittest
 SOURCE = os.environ["SUBLET_TEST_SOURCE"]
 EXE = os.environ["SUBLET_TEST_EXE"]
 LIBRARY = os.environ["SUBLET_TEST_LIBRARY"]
+BUILD = os.environ["SUBLET_TEST_BUILD"]
 SIM_FOLDER = os.environ["SUBLET_TEST_SIM_FOLDER"]
 COMPILER = os.environ["SUBLET_TEST_COMPILER"]
 PAGE_WRITER = os.environ["SUBLET_TEST_PAGE_WRITER"]
@@ -62,7 +64,16 @@ class Case(unittest.TestCase):
         return got
 
 
+def forget_inherited_signals():
+    """A caller's nohup or '&' leaves signals ignored, and a shell cannot trap those: cases would wait for them in vain."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals():
+        if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):  # Python's own doing
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def main():
+    forget_inherited_signals()
     loader = unittest.TestLoader()
     module = sys.modules["__main__"]
 

@@ -22,7 +22,8 @@ def dynamic_symbols():
     found = []
     for line in readelf("--dyn-syms").splitlines():
         parts = line.split()
-        if len(parts) >= 8 and parts[0].rstrip(":").isdigit():
+        # aarch64's linker puts sections in as local symbols
+        if len(parts) >= 8 and parts[0].rstrip(":").isdigit() and parts[4] != "LOCAL":
             found.append((parts[7].split("@")[0], parts[6] != "UND"))
     return found
 
@@ -72,6 +73,23 @@ class Library(harness.Case):
         self.assertNotIn("TEXTREL", readelf("-d"))
         stack = [line for line in readelf("-l").splitlines() if "GNU_STACK" in line]
         self.assertTrue(stack and "RWE" not in stack[0], stack)
+
+    def lookup_stub_keeps_the_marks_of_protected_c_code(self):
+        """One object without them takes the marks (CET, BTI, PAC) from the whole library."""
+        machine = re.search(r"Machine: +(.+)", readelf("-h")).group(1)
+        family, option = {"AArch64": ("aarch64", "-mbranch-protection=standard")}.get(
+            machine, ("x86_64", "-fcf-protection=full"))
+        c_file = os.path.join(self.folder, "c.c")
+        with open(c_file, "w") as text:
+            text.write("int x;\n")
+        marks = []
+        for source in (c_file, os.path.join(harness.SOURCE, "shim/dlsym_%s.S" % family)):
+            made = os.path.join(self.folder, "made.o")
+            subprocess.run([*harness.COMPILER.split(), option, "-c", source, "-o", made], check=True)
+            notes = subprocess.run(["readelf", "-W", "-n", made], check=True, capture_output=True, text=True).stdout
+            marks.append(re.findall(r"feature: ([^\n<]*)", notes))
+        self.assertTrue(marks[0], option)
+        self.assertEqual(marks[0], marks[1])
 
 
 if __name__ == "__main__":

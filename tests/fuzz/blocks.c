@@ -1,5 +1,6 @@
 /* tests/fuzz/blocks.c
- * Writes the compiled blocks of policy files into a folder: where the block's fuzzer starts from. blocks FOLDER FILE... */
+ * Writes the compiled blocks of policy files into a folder: where the block's fuzzer starts from. blocks FOLDER FILE...
+ */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 /* tests/fuzz/fuzz_block.c
- * Any bytes as a compiled policy: refused, or safe to use. The header is mended, else the checksum would keep everything out. */
+ * Any bytes as a compiled policy: refused, or safe to use. The header is mended, else the checksum would keep
+ * everything out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@ static const char *variable(const char *name, void *arg)
 static void match_and_explain(const struct policy *policy)
 {
 	const char *frames[] = {"libtorch.so:resize", "llm.py:allocate_kv_cache"};
-	struct typed_facts facts = {.facts = {.tag = "tag", .thread = "t", .library = "l", .stack_count = 2, .python_count = 2}};
+	struct typed_facts facts = {
+		.facts = {.tag = "tag", .thread = "t", .library = "l", .stack_count = 2, .python_count = 2}};
 	struct text text = {0};
 
 	facts.facts.stack = facts.facts.python = frames;
@@ -38,15 +40,18 @@ static void match_and_explain(const struct policy *policy)
 
 static void use(const struct policy *policy)
 {
-	struct policy_process process = {.command = "python train.py", .executable = "/usr/bin/python3", .variable = variable};
+	struct policy_process process = {
+		.command = "python train.py", .executable = "/usr/bin/python3", .variable = variable};
 
 	for (uint32_t rule = 0; rule < policy->rules_count; rule++) {
 		for (uint32_t i = 0; i < 16; i++) {
-			struct policy_state now = {rule, i % 4, i / 4, (enum policy_residency)(i % POLICY_RESIDENCY_COUNT), i % 8};
+			struct policy_state now = {
+				rule, i % 4, i / 4, (enum policy_residency)(i % POLICY_RESIDENCY_COUNT), i % 8};
 			struct policy_decision decision;
 
 			policy_decide(policy, &now, &decision);
-			if (policy->rules[rule].class == POLICY_CLASS_PERMANENT && now.now != POLICY_EMPTY && decision.target == POLICY_EMPTY)
+			if (policy->rules[rule].class == POLICY_CLASS_PERMANENT && now.now != POLICY_EMPTY &&
+				decision.target == POLICY_EMPTY)
 				abort();
 		}
 	}
@@ -61,7 +66,8 @@ static void use(const struct policy *policy)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	void *copy = malloc(bytes ? bytes : 1); /* exactly as large as the block, so that a sanitizer sees the first byte behind */
+	void *copy = malloc(
+		bytes ? bytes : 1); /* exactly as large as the block, so that a sanitizer sees the first byte behind */
 	struct policy_header *header = copy;
 	struct policy policy;
 

@@ -1,5 +1,6 @@
 /* tests/fuzz/fuzz_source.c
- * Any bytes as a policy file: complaints can be printed, and what is accepted compiles to a block that opens and decides. */
+ * Any bytes as a policy file: complaints can be printed, and what is accepted compiles to a block that opens and
+ * decides. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,8 @@ static void use(const struct policy *policy)
 
 	for (uint32_t rule = 0; rule < policy->rules_count && rule < 64; rule++) {
 		for (uint32_t phase = 0; phase <= policy->phases_count; phase++) {
-			struct policy_state now = {.rule = rule, .role = rule % 2, .phase = phase, .flags = POLICY_STATE_ARRIVED};
+			struct policy_state now = {
+				.rule = rule, .role = rule % 2, .phase = phase, .flags = POLICY_STATE_ARRIVED};
 			struct policy_decision decision;
 
 			policy_decide(policy, &now, &decision);

@@ -1,6 +1,6 @@
 /* tests/fuzz/replay.c
- * Feeds files to a fuzz target: each as it is, cut off at some places and with some bytes changed. What a fuzzer has found
- * once stays found, also where there is no clang. */
+ * Feeds files to a fuzz target: each as it is, cut off at some places and with some bytes changed. What a fuzzer has
+ * found once stays found, also where there is no clang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* tests/unit/test_policy_block.c
- * policy/block.h: a block is refused when anything about it is wrong, and what is not refused can be used. Every byte is
- * changed once; a fuzzer (tests/fuzz) goes on from there. */
+ * policy/block.h: a block is refused when anything about it is wrong, and what is not refused can be used. Every byte
+ * is changed once; a fuzzer (tests/fuzz) goes on from there. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -55,7 +55,8 @@ static char *copy_at_the_end(size_t bytes, void **ret_map, size_t *ret_mapped)
 static void use(const struct policy *opened)
 {
 	const char *frames[] = {"f"};
-	struct policy_facts facts = {.role = 0, .phase = 0, .size_bytes = 3ull << 29, .library = "l", .python = frames, .python_count = 1};
+	struct policy_facts facts = {
+		.role = 0, .phase = 0, .size_bytes = 3ull << 29, .library = "l", .python = frames, .python_count = 1};
 	struct policy_process process = {.command = "x"};
 
 	for (uint32_t role = 0; role < 3; role++) {
@@ -98,7 +99,8 @@ static void open_holds_what_the_policy_says(void **state)
 	assert_int_equal(policy.rules[3].kind, POLICY_RULE_DEFAULT);
 	assert_int_equal(policy.groups_count, 1);
 	assert_int_equal(policy.groups[0].members.count, 2);
-	assert_string_equal(policy_text(&policy, policy.rules[policy.members[policy.groups[0].members.first]].name), "x");
+	assert_string_equal(
+		policy_text(&policy, policy.rules[policy.members[policy.groups[0].members.first]].name), "x");
 }
 
 static void open_anywhere_in_memory_reads_the_same(void **state)

@@ -47,7 +47,8 @@ static const struct row rows[] = {
 	/* resident, and the way back */
 	{"weights", "rollout", "decode", POLICY_DEVICE, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT, 0},
 	{"weights", "rollout", "decode", POLICY_HOST, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT, IN},
-	{"weights", "rollout", "decode", POLICY_PARKED, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT, IN | POLICY_ACT_UNMAP},
+	{"weights", "rollout", "decode", POLICY_PARKED, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT,
+		IN | POLICY_ACT_UNMAP},
 	{"held", "rollout", "decode", POLICY_EMPTY, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT,
 		POLICY_ACT_TAKE_DEVICE | POLICY_ACT_MAP_DEVICE},
 	/* offload */
@@ -58,12 +59,15 @@ static const struct row rows[] = {
 	/* a process that runs after all: the rule is for rollout, but nothing may be left to chance */
 	{"weights", "rollout", "score", POLICY_DEVICE, POLICY_STATE_PINNED, POLICY_DEVICE, POLICY_BECAUSE_PINNED, 0},
 	/* park */
-	{"parked", "train", "decode", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_UNSAID, OUT | POLICY_ACT_MAP_HOST},
+	{"parked", "train", "decode", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_UNSAID,
+		OUT | POLICY_ACT_MAP_HOST},
 	{"parked", "train", "decode", POLICY_HOST, 0, POLICY_PARKED, POLICY_BECAUSE_UNSAID, POLICY_ACT_MAP_HOST},
 	{"parked", "train", "decode", POLICY_EMPTY, 0, POLICY_PARKED, POLICY_BECAUSE_UNSAID,
 		POLICY_ACT_TAKE_HOST | POLICY_ACT_MAP_HOST},
-	{"parked", "train", "decode", POLICY_DEVICE, POLICY_STATE_NO_PARKING, POLICY_HOST, POLICY_BECAUSE_NO_PARKING, OUT},
-	{"parked", "rollout", "decode", POLICY_DEVICE, POLICY_STATE_NO_PARKING, POLICY_DEVICE, POLICY_BECAUSE_NO_PARKING, 0},
+	{"parked", "train", "decode", POLICY_DEVICE, POLICY_STATE_NO_PARKING, POLICY_HOST, POLICY_BECAUSE_NO_PARKING,
+		OUT},
+	{"parked", "rollout", "decode", POLICY_DEVICE, POLICY_STATE_NO_PARKING, POLICY_DEVICE,
+		POLICY_BECAUSE_NO_PARKING, 0},
 	{"parked", NULL, "decode", POLICY_DEVICE, POLICY_STATE_NO_PARKING, POLICY_DEVICE, POLICY_BECAUSE_NO_PARKING, 0},
 	/* discard: who arrived, who is idle, who is neither */
 	{"held", "rollout", "score", POLICY_DEVICE, 0, POLICY_EMPTY, POLICY_BECAUSE_OTHERWISE,
@@ -87,13 +91,16 @@ static const struct row rows[] = {
 	/* demand */
 	{"optimizer", "train", "update", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_RESIDENT,
 		OUT | POLICY_ACT_MAP_HOST | POLICY_ACT_ON_TOUCH | POLICY_ACT_PREFETCH},
-	{"optimizer", "train", "score", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_RESIDENT, OUT | POLICY_ACT_MAP_HOST},
-	{"optimizer", "train", "decode", POLICY_PARKED, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT, IN | POLICY_ACT_UNMAP},
+	{"optimizer", "train", "score", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_RESIDENT,
+		OUT | POLICY_ACT_MAP_HOST},
+	{"optimizer", "train", "decode", POLICY_PARKED, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT,
+		IN | POLICY_ACT_UNMAP},
 	{"steady", "train", NULL, POLICY_PARKED, 0, POLICY_PARKED, POLICY_BECAUSE_RESIDENT, POLICY_ACT_ON_TOUCH},
 	/* boundary, over the end of the cycle */
 	{"bound", "rollout", "update", POLICY_DEVICE, 0, POLICY_DEVICE, POLICY_BECAUSE_BOUNDARY, 0},
 	{"bound", "rollout", "decode", POLICY_DEVICE, 0, POLICY_DEVICE, POLICY_BECAUSE_BOUNDARY, 0},
-	{"bound", "rollout", "score", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_OTHERWISE, OUT | POLICY_ACT_MAP_HOST},
+	{"bound", "rollout", "score", POLICY_DEVICE, 0, POLICY_PARKED, POLICY_BECAUSE_OTHERWISE,
+		OUT | POLICY_ACT_MAP_HOST},
 	/* defaults, pinned, no phase */
 	{"?", "train", "score", POLICY_PARKED, 0, POLICY_DEVICE, POLICY_BECAUSE_RESIDENT, IN | POLICY_ACT_UNMAP},
 	{"nccl", "train", "score", POLICY_DEVICE, 0, POLICY_DEVICE, POLICY_BECAUSE_PINNED_RULE, 0},
@@ -119,8 +126,11 @@ static void decide_by_table(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct row *row = &rows[i];
-		struct policy_facts facts = {.role = policy_role_find(&policy, row->role), .phase = POLICY_NONE, .tag = row->tag};
-		struct policy_state now = {.role = facts.role, .phase = policy_phase_find(&policy, row->phase), .now = row->now,
+		struct policy_facts facts = {
+			.role = policy_role_find(&policy, row->role), .phase = POLICY_NONE, .tag = row->tag};
+		struct policy_state now = {.role = facts.role,
+			.phase = policy_phase_find(&policy, row->phase),
+			.now = row->now,
 			.flags = row->flags};
 		struct policy_decision decision;
 
@@ -128,10 +138,12 @@ static void decide_by_table(void **state)
 			facts.library = "/usr/lib/libnccl.so.2";
 		now.rule = policy_match(&policy, &facts);
 		policy_decide(&policy, &now, &decision);
-		if (decision.target != row->target || decision.reason != row->reason || decision.actions != row->actions)
-			fail_msg("row %zu (%s in %s): %s because %s, actions %#x; expected %s because %s, actions %#x", i, row->tag,
-				row->phase ? row->phase : "-", policy_residency_text(decision.target), policy_reason_text(decision.reason),
-				decision.actions, policy_residency_text(row->target), policy_reason_text(row->reason), row->actions);
+		if (decision.target != row->target || decision.reason != row->reason ||
+			decision.actions != row->actions)
+			fail_msg("row %zu (%s in %s): %s because %s, actions %#x; expected %s because %s, actions %#x",
+				i, row->tag, row->phase ? row->phase : "-", policy_residency_text(decision.target),
+				policy_reason_text(decision.reason), decision.actions,
+				policy_residency_text(row->target), policy_reason_text(row->reason), row->actions);
 	}
 }
 
@@ -141,7 +153,8 @@ static void every_reason_of_the_decision_is_in_the_table(void **state)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		seen[rows[i].reason] = true;
-	/* the checker refuses such a policy (PERMANENT), and this one has 'defaults' (DEFAULT): tests of their own below */
+	/* the checker refuses such a policy (PERMANENT), and this one has 'defaults' (DEFAULT): tests of their own
+	 * below */
 	seen[POLICY_BECAUSE_PERMANENT] = seen[POLICY_BECAUSE_DEFAULT] = true;
 	for (int reason = 0; reason < POLICY_BECAUSE_COUNT; reason++)
 		if (!seen[reason])
@@ -158,8 +171,10 @@ static void decide_never_leaves_a_hole_or_loses_bytes(void **state)
 			for (uint32_t phase = 0; phase <= policy.phases_count; phase++) {
 				for (uint32_t now = 0; now < POLICY_RESIDENCY_COUNT; now++) {
 					for (uint32_t flags = 0; flags < 8; flags++) {
-						struct policy_state given = {rule, role < policy.roles_count ? role : POLICY_NONE,
-							phase < policy.phases_count ? phase : POLICY_NONE, (enum policy_residency)now, flags};
+						struct policy_state given = {rule,
+							role < policy.roles_count ? role : POLICY_NONE,
+							phase < policy.phases_count ? phase : POLICY_NONE,
+							(enum policy_residency)now, flags};
 						struct policy_decision d;
 						bool is_hole, runs = policy_role_runs(&policy, given.role, given.phase);
 
@@ -171,15 +186,21 @@ static void decide_never_leaves_a_hole_or_loses_bytes(void **state)
 							continue;
 						}
 						assert_false(is_hole && runs && !policy.rules[rule].scannable.count);
-						assert_false((flags & POLICY_STATE_NO_PARKING) && d.target == POLICY_PARKED);
-						if (policy.rules[rule].class == POLICY_CLASS_PERMANENT && now != POLICY_EMPTY)
+						assert_false(
+							(flags & POLICY_STATE_NO_PARKING) && d.target == POLICY_PARKED);
+						if (policy.rules[rule].class == POLICY_CLASS_PERMANENT &&
+							now != POLICY_EMPTY)
 							assert_int_not_equal(d.target, POLICY_EMPTY);
-						/* leaving the device with bytes means a copy, or a discard that the policy asked for */
-						if (now == POLICY_DEVICE && d.target != POLICY_DEVICE && !(d.actions & POLICY_ACT_COPY_OUT))
+						/* leaving the device with bytes means a copy, or a discard that the
+						 * policy asked for */
+						if (now == POLICY_DEVICE && d.target != POLICY_DEVICE &&
+							!(d.actions & POLICY_ACT_COPY_OUT))
 							assert_int_equal(d.want, POLICY_WANT_EMPTY);
 						/* what is given back was either copied, moved, or discarded */
 						if (d.target == (enum policy_residency)now)
-							assert_int_equal(d.actions & ~(POLICY_ACT_ON_TOUCH | POLICY_ACT_PREFETCH), 0);
+							assert_int_equal(d.actions & ~(POLICY_ACT_ON_TOUCH |
+											     POLICY_ACT_PREFETCH),
+								0);
 					}
 				}
 			}

@@ -14,15 +14,46 @@ static void glob_by_table(void **state)
 		const char *pattern, *text;
 		bool matches;
 	} rows[] = {
-		{"", "", true}, {"", "a", false}, {"*", "", true}, {"*", "anything", true}, {"**", "x", true}, {"a", "a", true},
-		{"a", "b", false}, {"a", "ab", false}, {"?", "a", true}, {"?", "", false}, {"a?c", "abc", true}, {"*c", "abc", true},
-		{"*b", "abc", false}, {"a*", "abc", true}, {"*kv*", "allocate_kv_cache", true}, {"*kv*", "kv", true},
-		{"*kv*", "k_v", false}, {"*a*b*", "xxaxxbxx", true}, {"*a*b*", "xxbxxaxx", false}, {"*aab", "aaaab", true},
-		{"[abc]x", "bx", true}, {"[abc]x", "dx", false}, {"[a-c]x", "bx", true}, {"[!a-c]x", "bx", false},
-		{"[!a-c]x", "dx", true}, {"[^a]", "b", true}, {"[]]", "]", true}, {"[!]]", "]", false}, {"[a-]", "-", true},
-		{"[a", "[a", true}, {"[a", "a", false}, {"\\*", "*", true}, {"\\*", "a", false}, {"*\\**", "a*b", true},
-		{"*\\", "a\\", true}, {"\xc3\xa4*", "\xc3\xa4pfel", true}, {"*[0-9]*", "rank7", true}, {"*[0-9]*", "rank", false},
-		{"*.so*", "/usr/lib/libnccl.so.2", true}, {"*/libnccl.so?*", "/usr/lib/libnccl.so", false},
+		{"", "", true},
+		{"", "a", false},
+		{"*", "", true},
+		{"*", "anything", true},
+		{"**", "x", true},
+		{"a", "a", true},
+		{"a", "b", false},
+		{"a", "ab", false},
+		{"?", "a", true},
+		{"?", "", false},
+		{"a?c", "abc", true},
+		{"*c", "abc", true},
+		{"*b", "abc", false},
+		{"a*", "abc", true},
+		{"*kv*", "allocate_kv_cache", true},
+		{"*kv*", "kv", true},
+		{"*kv*", "k_v", false},
+		{"*a*b*", "xxaxxbxx", true},
+		{"*a*b*", "xxbxxaxx", false},
+		{"*aab", "aaaab", true},
+		{"[abc]x", "bx", true},
+		{"[abc]x", "dx", false},
+		{"[a-c]x", "bx", true},
+		{"[!a-c]x", "bx", false},
+		{"[!a-c]x", "dx", true},
+		{"[^a]", "b", true},
+		{"[]]", "]", true},
+		{"[!]]", "]", false},
+		{"[a-]", "-", true},
+		{"[a", "[a", true},
+		{"[a", "a", false},
+		{"\\*", "*", true},
+		{"\\*", "a", false},
+		{"*\\**", "a*b", true},
+		{"*\\", "a\\", true},
+		{"\xc3\xa4*", "\xc3\xa4pfel", true},
+		{"*[0-9]*", "rank7", true},
+		{"*[0-9]*", "rank", false},
+		{"*.so*", "/usr/lib/libnccl.so.2", true},
+		{"*/libnccl.so?*", "/usr/lib/libnccl.so", false},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -36,9 +67,22 @@ static void glob_covers_by_table(void **state)
 		const char *wide, *narrow;
 		bool covers;
 	} rows[] = {
-		{"*", "a", true}, {"*", "*", true}, {"*", "a?b*", true}, {"a", "a", true}, {"a", "*", false}, {"*a*", "*ab*", true},
-		{"*ab*", "*a*", false}, {"*a", "*ba", true}, {"a?", "ab", true}, {"a?", "a?", true}, {"a?", "a*", false},
-		{"ab", "a?", false}, {"a*", "a", true}, {"*a*c*", "*abc*", true}, {"[a]", "a", false}, {"[a]", "[a]", true},
+		{"*", "a", true},
+		{"*", "*", true},
+		{"*", "a?b*", true},
+		{"a", "a", true},
+		{"a", "*", false},
+		{"*a*", "*ab*", true},
+		{"*ab*", "*a*", false},
+		{"*a", "*ba", true},
+		{"a?", "ab", true},
+		{"a?", "a?", true},
+		{"a?", "a*", false},
+		{"ab", "a?", false},
+		{"a*", "a", true},
+		{"*a*c*", "*abc*", true},
+		{"[a]", "a", false},
+		{"[a]", "[a]", true},
 		{"*kv*", "*kv?*", true},
 	};
 
@@ -57,47 +101,72 @@ static void glob_of_many_stars_ends(void **state)
 	assert_false(glob_matches("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", text));
 }
 
-static const char keys[] =
-	"version: 1\n"
-	"roles: [train, rollout]\n"
-	"phases: [decode, update]\n"
-	"triggers: [{enter: decode, command: true}, {enter: update, command: true}]\n"
-	"pinned:\n"
-	"  - {library: '*libnccl*', size: '<=64MiB'}\n"
-	"objects:\n"
-	"  - {name: by_role, match: {role: rollout, tag: x}, class: permanent}\n"
-	"  - {name: by_size, match: {size: [464MiB, 1GiB..2GiB, '>8GiB']}, class: permanent}\n"
-	"  - {name: by_api, match: {api: 'cuMemAllocFrom*'}, class: permanent}\n"
-	"  - {name: by_phase, match: {phase: update, tag: p}, class: permanent}\n"
-	"  - {name: by_order, match: {order: [1, 5..6]}, class: permanent}\n"
-	"  - {name: by_device, match: {device: [3, '>=62']}, class: permanent}\n"
-	"  - {name: by_library, match: {library: ['*libjax*', '*libcupy*']}, class: permanent}\n"
-	"  - {name: by_stack, match: {stack: 'libtorch*:*resize*'}, class: permanent}\n"
-	"  - {name: by_python, match: {python: '*allocate_kv_cache*'}, class: permanent}\n"
-	"  - {name: by_thread, match: {thread: 'worker?'}, class: permanent}\n"
-	"  - {name: by_tag, match: {tag: x}, class: permanent}\n"
-	"  - {name: by_two, match: {role: train, tag: y}, class: permanent}\n";
+static const char keys[] = "version: 1\n"
+			   "roles: [train, rollout]\n"
+			   "phases: [decode, update]\n"
+			   "triggers: [{enter: decode, command: true}, {enter: update, command: true}]\n"
+			   "pinned:\n"
+			   "  - {library: '*libnccl*', size: '<=64MiB'}\n"
+			   "objects:\n"
+			   "  - {name: by_role, match: {role: rollout, tag: x}, class: permanent}\n"
+			   "  - {name: by_size, match: {size: [464MiB, 1GiB..2GiB, '>8GiB']}, class: permanent}\n"
+			   "  - {name: by_api, match: {api: 'cuMemAllocFrom*'}, class: permanent}\n"
+			   "  - {name: by_phase, match: {phase: update, tag: p}, class: permanent}\n"
+			   "  - {name: by_order, match: {order: [1, 5..6]}, class: permanent}\n"
+			   "  - {name: by_device, match: {device: [3, '>=62']}, class: permanent}\n"
+			   "  - {name: by_library, match: {library: ['*libjax*', '*libcupy*']}, class: permanent}\n"
+			   "  - {name: by_stack, match: {stack: 'libtorch*:*resize*'}, class: permanent}\n"
+			   "  - {name: by_python, match: {python: '*allocate_kv_cache*'}, class: permanent}\n"
+			   "  - {name: by_thread, match: {thread: 'worker?'}, class: permanent}\n"
+			   "  - {name: by_tag, match: {tag: x}, class: permanent}\n"
+			   "  - {name: by_two, match: {role: train, tag: y}, class: permanent}\n";
 
 static void match_by_table(void **state)
 {
 	static const struct {
 		const char *facts, *rule;
 	} rows[] = {
-		{"role=rollout tag=x", "by_role"}, {"role=train tag=x", "by_tag"}, {"tag=x", "by_tag"}, {"role=train tag=y", "by_two"},
-		{"role=rollout tag=y", "defaults"}, {"tag=y", "defaults"}, {"", "defaults"},
-		{"size=464MiB", "by_size"}, {"size=463MiB", "defaults"}, {"size=1GiB", "by_size"}, {"size=2GiB", "by_size"},
-		{"size=2147483649", "defaults"}, {"size=8GiB", "defaults"}, {"size=8589934593", "by_size"}, {"size=16383TiB", "by_size"},
-		{"api=cuMemAllocFromPoolAsync", "by_api"}, {"api=cuMemAllocAsync", "defaults"},
-		{"phase=update tag=p", "by_phase"}, {"phase=decode tag=p", "defaults"}, {"tag=p", "defaults"},
-		{"order=1", "by_order"}, {"order=4", "defaults"}, {"order=5", "by_order"}, {"order=6", "by_order"}, {"order=7", "defaults"},
-		{"device=3", "by_device"}, {"device=61", "defaults"}, {"device=63", "by_device"},
-		{"library=/x/libcupy.so", "by_library"}, {"library=/x/libtorch.so", "defaults"},
-		{"stack=libcudart.so:malloc stack=libtorch.so:resize_", "by_stack"}, {"stack=libcudart.so:malloc", "defaults"},
-		{"python=a.py:f python=llm.py:allocate_kv_cache", "by_python"}, {"python=a.py:f", "defaults"},
-		{"thread=worker1", "by_thread"}, {"thread=worker10", "defaults"},
+		{"role=rollout tag=x", "by_role"},
+		{"role=train tag=x", "by_tag"},
+		{"tag=x", "by_tag"},
+		{"role=train tag=y", "by_two"},
+		{"role=rollout tag=y", "defaults"},
+		{"tag=y", "defaults"},
+		{"", "defaults"},
+		{"size=464MiB", "by_size"},
+		{"size=463MiB", "defaults"},
+		{"size=1GiB", "by_size"},
+		{"size=2GiB", "by_size"},
+		{"size=2147483649", "defaults"},
+		{"size=8GiB", "defaults"},
+		{"size=8589934593", "by_size"},
+		{"size=16383TiB", "by_size"},
+		{"api=cuMemAllocFromPoolAsync", "by_api"},
+		{"api=cuMemAllocAsync", "defaults"},
+		{"phase=update tag=p", "by_phase"},
+		{"phase=decode tag=p", "defaults"},
+		{"tag=p", "defaults"},
+		{"order=1", "by_order"},
+		{"order=4", "defaults"},
+		{"order=5", "by_order"},
+		{"order=6", "by_order"},
+		{"order=7", "defaults"},
+		{"device=3", "by_device"},
+		{"device=61", "defaults"},
+		{"device=63", "by_device"},
+		{"library=/x/libcupy.so", "by_library"},
+		{"library=/x/libtorch.so", "defaults"},
+		{"stack=libcudart.so:malloc stack=libtorch.so:resize_", "by_stack"},
+		{"stack=libcudart.so:malloc", "defaults"},
+		{"python=a.py:f python=llm.py:allocate_kv_cache", "by_python"},
+		{"python=a.py:f", "defaults"},
+		{"thread=worker1", "by_thread"},
+		{"thread=worker10", "defaults"},
 		/* file order: the first that matches, and what is pinned before all */
-		{"size=464MiB order=1 thread=worker1", "by_size"}, {"order=1 thread=worker1", "by_order"},
-		{"library=/x/libnccl.so order=1 size=2MiB", "pinned"}, {"library=/x/libnccl.so size=65MiB order=1", "by_order"},
+		{"size=464MiB order=1 thread=worker1", "by_size"},
+		{"order=1 thread=worker1", "by_order"},
+		{"library=/x/libnccl.so order=1 size=2MiB", "pinned"},
+		{"library=/x/libnccl.so size=65MiB order=1", "by_order"},
 	};
 	struct policy_source source;
 	struct policy policy;
@@ -154,8 +223,8 @@ static void random_policy(struct text *text, uint32_t *seed, int rules)
 		if (next_random(seed) % 2)
 			text_add(text, ", role: r%u", next_random(seed) % 3);
 		if (next_random(seed) % 2)
-			text_add(text, ", size: [%uKiB..%uKiB, '>=%uKiB']", next_random(seed) % 50, 50 + next_random(seed) % 50,
-				next_random(seed) % 200);
+			text_add(text, ", size: [%uKiB..%uKiB, '>=%uKiB']", next_random(seed) % 50,
+				50 + next_random(seed) % 50, next_random(seed) % 200);
 		if (next_random(seed) % 4 == 0)
 			text_add(text, ", phase: p%u", next_random(seed) % 2);
 		if (next_random(seed) % 4 == 0)
@@ -164,7 +233,8 @@ static void random_policy(struct text *text, uint32_t *seed, int rules)
 			text_add(text, ", device: %u", next_random(seed) % 3);
 		/* with four literal bytes and without, in lists, with sets */
 		if (next_random(seed) % 2)
-			text_add(text, ", python: ['*mod_%u:*', '%s']", next_random(seed) % 30, next_random(seed) % 4 ? "*init*file*" : "*i?i*");
+			text_add(text, ", python: ['*mod_%u:*', '%s']", next_random(seed) % 30,
+				next_random(seed) % 4 ? "*init*file*" : "*i?i*");
 		if (next_random(seed) % 4 == 0)
 			text_add(text, ", stack: '*[l]ib%u.so*'", next_random(seed) % 4);
 		if (next_random(seed) % 8 == 0)
@@ -187,14 +257,21 @@ static void match_by_index_is_the_match_by_walking(void **state)
 		for (int i = 0; i < 2000; i++) {
 			char tag[16], python[32], stack[16], library[16];
 			const char *frames[] = {"xyz", python}, *natives[] = {"", stack};
-			struct policy_facts facts = {.role = next_random(&seed) % 5, .phase = next_random(&seed) % 4,
-				.api = next_random(&seed) % (POLICY_API_COUNT + 2), .device = next_random(&seed) % 4,
-				.size_bytes = next_random(&seed) % 210 * 1024 + next_random(&seed) % 3, .tag = tag, .python = frames,
-				.python_count = next_random(&seed) % 3, .stack = natives, .stack_count = next_random(&seed) % 3, .library = library};
+			struct policy_facts facts = {.role = next_random(&seed) % 5,
+				.phase = next_random(&seed) % 4,
+				.api = next_random(&seed) % (POLICY_API_COUNT + 2),
+				.device = next_random(&seed) % 4,
+				.size_bytes = next_random(&seed) % 210 * 1024 + next_random(&seed) % 3,
+				.tag = tag,
+				.python = frames,
+				.python_count = next_random(&seed) % 3,
+				.stack = natives,
+				.stack_count = next_random(&seed) % 3,
+				.library = library};
 
 			snprintf(tag, sizeof(tag), "t%u", next_random(&seed) % 9);
-			snprintf(python, sizeof(python), "%s_%u:init_%s", next_random(&seed) % 2 ? "mod" : "mood", next_random(&seed) % 32,
-				next_random(&seed) % 2 ? "file" : "fil");
+			snprintf(python, sizeof(python), "%s_%u:init_%s", next_random(&seed) % 2 ? "mod" : "mood",
+				next_random(&seed) % 32, next_random(&seed) % 2 ? "file" : "fil");
 			snprintf(stack, sizeof(stack), "lib%u.so", next_random(&seed) % 5);
 			snprintf(library, sizeof(library), "/usr/lib%u/x", next_random(&seed) % 4);
 			assert_int_equal(policy_match(&policy, &facts), plain_match(&policy, &facts));
@@ -219,16 +296,21 @@ static void role_is_the_given_one_else_the_first_that_matches(void **state)
 	static const struct {
 		const char *role, *command, *executable, *cluster, *expected;
 	} rows[] = {
-		{"given", "python train.py", NULL, NULL, "given"}, {NULL, "python train.py", NULL, "actor_train", "both"},
-		{NULL, "python train.py", NULL, "critic", "command"}, {"", "python train.py", NULL, NULL, "command"},
-		{NULL, "x", "/usr/bin/python3.11", NULL, "path"}, {NULL, NULL, NULL, NULL, NULL}, {"other", "python train.py", NULL, NULL, NULL},
+		{"given", "python train.py", NULL, NULL, "given"},
+		{NULL, "python train.py", NULL, "actor_train", "both"},
+		{NULL, "python train.py", NULL, "critic", "command"},
+		{"", "python train.py", NULL, NULL, "command"},
+		{NULL, "x", "/usr/bin/python3.11", NULL, "path"},
+		{NULL, NULL, NULL, NULL, NULL},
+		{"other", "python train.py", NULL, NULL, NULL},
 	};
 	struct policy_source source;
 	struct policy policy;
 
 	given_policy(&source, text, &policy);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct policy_process process = {rows[i].role, rows[i].command, rows[i].executable, variable, (void *)rows[i].cluster};
+		struct policy_process process = {
+			rows[i].role, rows[i].command, rows[i].executable, variable, (void *)rows[i].cluster};
 
 		assert_int_equal(policy_role_of(&policy, &process), policy_role_find(&policy, rows[i].expected));
 	}

@@ -1,6 +1,6 @@
 /* tests/unit/test_policy_source.c
- * policy/source/: memory that runs out at every allocation, facts as people type them, texts for JSON and terminals. What
- * the language takes and refuses is tested by files (tests/policy, tests/cli/policy_files.py). */
+ * policy/source/: memory that runs out at every allocation, facts as people type them, texts for JSON and terminals.
+ * What the language takes and refuses is tested by files (tests/policy, tests/cli/policy_files.py). */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,7 +10,8 @@
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Linked in front of libc's (-Wl,--wrap): the @fail_at-th allocation from now on fails, and, if @fail_on, all later ones. */
+/* Linked in front of libc's (-Wl,--wrap): the @fail_at-th allocation from now on fails, and, if @fail_on, all later
+ * ones. */
 static long fail_at;
 static bool fail_on;
 
@@ -53,8 +54,10 @@ static void long_policy(struct text *text)
 {
 	text_add(text, "version: 1\nroles: [train, rollout]\nphases: [decode, update]\nobjects:\n");
 	for (int i = 0; i < 200; i++)
-		text_add(text, "  - {name: o%d, match: {role: [train, rollout], size: [1GiB, '>=%dMiB'], python: ['*a%d*', b]}, "
-			"class: permanent, resident: [decode, updat%c]}\n", i, i + 1, i, i % 2 ? 'e' : 'f');
+		text_add(text,
+			"  - {name: o%d, match: {role: [train, rollout], size: [1GiB, '>=%dMiB'], python: ['*a%d*', b]}, "
+			"class: permanent, resident: [decode, updat%c]}\n",
+			i, i + 1, i, i % 2 ? 'e' : 'f');
 }
 
 static void load_with_any_allocation_failing_says_so_and_leaks_nothing(void **state)
@@ -133,7 +136,8 @@ static void facts_that_are_wrong_are_refused_by_name(void **state)
 		struct typed_facts facts;
 		struct errinfo error = {0};
 
-		assert_int_equal(typed_facts_parse(&policy, &source.arena, rows[i].words, &facts, &error), SUBLET_ERR_INVALID);
+		assert_int_equal(
+			typed_facts_parse(&policy, &source.arena, rows[i].words, &facts, &error), SUBLET_ERR_INVALID);
 		assert_string_equal(error.text, rows[i].said);
 	}
 	policy_source_release(&source);
@@ -146,8 +150,9 @@ static void facts_in_quotes_keep_their_spaces(void **state)
 	struct typed_facts facts;
 
 	given_policy(&source, policy_of_facts, &policy);
-	assert_int_equal(typed_facts_parse(&policy, &source.arena, "  role=rollout\tpython='the kv cache' python=\"b's\" tag=a'b c'd",
-		&facts, NULL), SUBLET_OK);
+	assert_int_equal(typed_facts_parse(&policy, &source.arena,
+				 "  role=rollout\tpython='the kv cache' python=\"b's\" tag=a'b c'd", &facts, NULL),
+		SUBLET_OK);
 	assert_int_equal(facts.facts.python_count, 2);
 	assert_string_equal(facts.facts.python[0], "the kv cache");
 	assert_string_equal(facts.facts.python[1], "b's");
@@ -167,7 +172,8 @@ static void facts_with_too_many_frames_are_refused(void **state)
 	given_policy(&source, policy_of_facts, &policy);
 	for (int i = 0; i <= FACTS_FRAMES_MAX; i++)
 		text_add(&words, "python=f%d ", i);
-	assert_int_equal(typed_facts_parse(&policy, &source.arena, text_get(&words), &facts, &error), SUBLET_ERR_INVALID);
+	assert_int_equal(
+		typed_facts_parse(&policy, &source.arena, text_get(&words), &facts, &error), SUBLET_ERR_INVALID);
 	text_release(&words);
 	policy_source_release(&source);
 }

@@ -1,7 +1,7 @@
 /* tools/demo/demo.c
- * A plain program of the driver API that knows nothing of Sublet: takes buffers, lets kernels work on them, frees one and
- * takes another, and prints where each lies and what is in it. The kernels are the simulated driver's built-in ones, so it
- * runs there only. */
+ * A plain program of the driver API that knows nothing of Sublet: takes buffers, lets kernels work on them, frees one
+ * and takes another, and prints where each lies and what is in it. The kernels are the simulated driver's built-in
+ * ones, so it runs there only. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +61,8 @@ static uint64_t checksum(const struct buffer *buffer)
 	return sum;
 }
 
-/* Only memory made of mapped handles can give one away, the driver's own refuses: so the difference is visible to a program
- * that asks. */
+/* Only memory made of mapped handles can give one away, the driver's own refuses: so the difference is visible to a
+ * program that asks. */
 static const char *kind_of(const struct buffer *buffer)
 {
 	CUmemGenericAllocationHandle handle;
