@@ -174,7 +174,8 @@ static const uint64_t *index_row(const struct policy *policy, uint32_t row)
 	return policy->index + (size_t)row * policy->index_words;
 }
 
-/* Rules that role, phase, call and size allow, into @candidates; returns how many of them stand in the gram table. */
+/* Rules that role, phase, call and size allow, into @candidates; returns how many of them stand in the gram table, counted up
+ * to FEW + 1. */
 static uint32_t find_candidates(const struct policy *policy, const struct policy_facts *facts, uint64_t *candidates)
 {
 	const uint64_t *roles = index_row(policy, policy_index_role(policy, facts->role));
@@ -186,8 +187,8 @@ static uint32_t find_candidates(const struct policy *policy, const struct policy
 
 	for (uint32_t word = 0; word < policy->index_words; word++) {
 		candidates[word] = roles[word] & phases[word] & apis[word] & sizes[word];
-		if (candidates[word] & ~always[word])
-			in_table += (uint32_t)__builtin_popcountll(candidates[word] & ~always[word]);
+		for (uint64_t left = candidates[word] & ~always[word]; left && in_table <= FEW; left &= left - 1)
+			in_table++;
 	}
 	return in_table;
 }

@@ -134,9 +134,10 @@ static void check_object_names(struct object_tree *object, const struct names *r
 	match->phases_set = match->phases.where.line ? look_up_all(&match->phases, phases, diagnostics) : POLICY_ANY;
 	match->apis_set = api_set(&match->apis, diagnostics);
 	match->devices_set = device_set(&match->devices);
-	object->has_unknown = !all_known(&object->resident.phases, phases, diagnostics) |
-			      !all_known(&object->producer, phases, diagnostics) |
-			      !all_known(&object->consumer, phases, diagnostics);
+	/* each is looked up, so that all complaints are made */
+	object->has_unknown = !all_known(&object->resident.phases, phases, diagnostics);
+	object->has_unknown = !all_known(&object->producer, phases, diagnostics) || object->has_unknown;
+	object->has_unknown = !all_known(&object->consumer, phases, diagnostics) || object->has_unknown;
 }
 
 /* Names of objects are unique, so that share groups, traces and people can name one. Sorted, for policies are long. */

@@ -112,8 +112,7 @@ static struct where key_where(const struct object_tree *object)
 	return object->otherwise_where.line ? object->otherwise_where : object->name.where;
 }
 
-/* False when bytes would be lost: then the object's wants say nothing more. */
-static bool check_discard(const struct object_tree *object, struct diagnostics *diagnostics)
+static void check_discard(const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	bool is_discard = object->otherwise_where.line && object->otherwise == POLICY_OTHERWISE_DISCARD;
 
@@ -121,14 +120,14 @@ static bool check_discard(const struct object_tree *object, struct diagnostics *
 		if (object->exclusive.value)
 			complain(diagnostics, MESSAGE_WITHOUT_EFFECT, object->exclusive.where,
 				"'exclusive' only matters with 'otherwise: discard'; leave it out");
-		return true;
+		return;
 	}
 	if (object->class == POLICY_CLASS_PERMANENT) {
 		complain(diagnostics, MESSAGE_DISCARD_PERMANENT, object->otherwise_where,
 			"'%s' is permanent, its bytes exist nowhere else and 'discard' would lose them; write 'offload' or 'park', or "
 			"'class: regenerable' if the program writes them anew",
 			object->name.text);
-		return false;
+		return;
 	}
 	if (!object->exclusive.value) {
 		complain(diagnostics, MESSAGE_DISCARD_NOT_EXCLUSIVE, object->otherwise_where,
@@ -138,24 +137,33 @@ static bool check_discard(const struct object_tree *object, struct diagnostics *
 		remark(diagnostics, NOWHERE,
 			"write 'exclusive: true' if these allocations never hold anything else, or 'offload' to say what happens");
 	}
-	return true;
 }
 
+static void complain_producer(const struct object_tree *object, struct diagnostics *diagnostics)
+{
+	bool has_producer = object->producer.where.line, has_consumer = object->consumer.where.line;
+
+	if (!has_producer && !has_consumer)
+		complain(diagnostics, MESSAGE_CLASS_KEYS, object->class_where,
+			"boundary object '%s' needs 'producer' and 'consumer'; write the phase that writes it and the phase that reads it last",
+			object->name.text);
+	else if (!has_producer || !has_consumer)
+		complain(diagnostics, MESSAGE_CLASS_KEYS, object->class_where,
+			"boundary object '%s' needs '%s' too; write the phase that %s", object->name.text,
+			has_producer ? "consumer" : "producer", has_producer ? "reads it last" : "writes it");
+}
+
+/* Complains about keys that do not go with the class. */
 static void check_class(const struct object_tree *object, struct diagnostics *diagnostics)
 {
 	const char *name = object->name.text, *class = policy_class_text(object->class);
 	bool is_gone_outside = object->class == POLICY_CLASS_PHASE_LOCAL || object->class == POLICY_CLASS_BOUNDARY;
 
 	if (object->class == POLICY_CLASS_BOUNDARY) {
+		complain_producer(object, diagnostics);
 		if (object->resident.where.line)
 			complain(diagnostics, MESSAGE_CLASS_KEYS, object->resident.where,
 				"a boundary object is resident from 'producer' to the end of 'consumer'; write these two instead of 'resident'");
-		if (!object->producer.where.line || !object->consumer.where.line)
-			complain(diagnostics, MESSAGE_CLASS_KEYS, object->class_where,
-				"boundary object '%s' needs '%s'; write '%s: ' and the phase that %s", name,
-				object->producer.where.line ? "consumer" : "producer",
-				object->producer.where.line ? "consumer" : "producer",
-				object->producer.where.line ? "reads it last" : "writes it");
 	} else if (object->producer.where.line || object->consumer.where.line) {
 		complain(diagnostics, MESSAGE_CLASS_KEYS,
 			object->producer.where.line ? object->producer.where : object->consumer.where,
@@ -297,15 +305,18 @@ void check_objects(struct policy_tree *tree, struct diagnostics *diagnostics)
 {
 	for (size_t i = 0; i < tree->objects_count; i++) {
 		struct object_tree *object = &tree->objects[i];
+		size_t errors;
 
 		for (uint32_t phase = 0; phase < tree->phases_count; phase++)
 			object->wants[phase] = wanted_in(object, phase);
 		object->wants[tree->phases_count] = wanted_without_phase(object);
 		if (!object->class_where.line || object->has_unknown)
 			continue; /* pinned, built in, or not readable and said so */
+		errors = diagnostics->errors;
 		check_class(object, diagnostics);
-		if (!check_discard(object, diagnostics))
-			continue;
+		check_discard(object, diagnostics);
+		if (diagnostics->errors > errors)
+			continue; /* then its wants are not what was meant, and say nothing more */
 		check_window(tree, object, diagnostics);
 		check_holes(tree, object, diagnostics);
 		check_effect(tree, object, diagnostics);

@@ -162,6 +162,19 @@ class Schema(harness.Case):
                 self.assertEqual(key in mapping.get("required", []), need == "REQUIRED", key)
 
 
+class Library(harness.Case):
+    def policy_library_calls_nothing_but_string_functions(self):
+        """What goes into other people's processes: no heap, no stdio, no locale, no YAML."""
+        import subprocess
+        archive = os.path.join(harness.BUILD, "../../policy/libsublet_policy.a")
+        undefined = subprocess.run(["nm", "-u", archive], stdout=subprocess.PIPE, text=True, check=True).stdout
+        defined = subprocess.run(["nm", "--defined-only", archive], stdout=subprocess.PIPE, text=True, check=True).stdout
+        called = set(re.findall(r" U (\w+)", undefined)) - set(re.findall(r" [TDRBtdrb] (\w+)", defined))
+        called = {name for name in called if not name.startswith(("__asan", "__ubsan", "__stack_chk", "_GLOBAL_OFFSET"))}
+        self.assertEqual(called - {"errinfo_set", "memcmp", "memcpy", "memset", "strchr", "strcmp", "strcspn", "strlen", "strncmp",
+                                   "strpbrk", "strstr"}, set())
+
+
 class Page(harness.Case):
     """docs/policy.md: what it shows must be so."""
 
