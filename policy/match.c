@@ -141,14 +141,19 @@ static uint32_t size_class(const struct policy *policy, uint64_t size_bytes)
 
 static void find_grams(const struct policy *policy, const char *text, enum policy_match_key key, uint64_t *found)
 {
+	/* in locals: the compiler must assume that a write to @found changes what @policy points to */
+	const uint32_t *heads = policy->gram_heads;
+	const struct policy_gram *grams = policy->grams;
+	const uint32_t shift = policy->gram_shift;
+
 	if (!text || !text[0] || !text[1] || !text[2])
 		return;
 	for (; text[POLICY_GRAM_BYTES - 1]; text++) {
-		uint32_t hash = policy_gram_hash(text, key), bucket = hash >> policy->gram_shift;
+		uint32_t hash = policy_gram_hash(text, key), end = heads[(hash >> shift) + 1];
 
-		for (uint32_t i = policy->gram_heads[bucket]; i < policy->gram_heads[bucket + 1]; i++)
-			if (policy->grams[i].hash == hash)
-				found[policy->grams[i].rule / 64] |= 1ull << policy->grams[i].rule % 64;
+		for (uint32_t i = heads[hash >> shift]; i < end; i++)
+			if (grams[i].hash == hash)
+				found[grams[i].rule / 64] |= 1ull << grams[i].rule % 64;
 	}
 }
 
@@ -174,8 +179,8 @@ static const uint64_t *index_row(const struct policy *policy, uint32_t row)
 	return policy->index + (size_t)row * policy->index_words;
 }
 
-/* Rules that role, phase, call and size allow, into @candidates; returns how many of them stand in the gram table, counted up
- * to FEW + 1. */
+/* Rules that role, phase, call and size allow, into @candidates; returns how many of them stand in the gram table,
+ * counted up to FEW + 1. */
 static uint32_t find_candidates(const struct policy *policy, const struct policy_facts *facts, uint64_t *candidates)
 {
 	const uint64_t *roles = index_row(policy, policy_index_role(policy, facts->role));

@@ -9,7 +9,7 @@
 enum {
 	COUNTERS = 1 << 16,
 	COUNTER_SHIFT = 16, /* the upper bits of a product depend on all bytes, the lower ones only on the first */
-	BUCKETS_PER_ENTRY = 4,
+	BUCKETS_PER_ENTRY = 8,
 };
 
 /* The text keys by which a rule may be found, best first: those that tell objects apart. */
