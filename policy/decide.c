@@ -75,7 +75,8 @@ void policy_decide(const struct policy *policy, const struct policy_state *state
 	};
 
 	if (d.target == POLICY_EMPTY && state->now != POLICY_EMPTY) {
-		if (rule->class == POLICY_CLASS_PERMANENT) {
+		/* what nobody has described counts as permanent too */
+		if (rule->class == POLICY_CLASS_PERMANENT || rule->kind == POLICY_RULE_DEFAULT) {
 			d.target = POLICY_HOST;
 			d.reason = POLICY_BECAUSE_PERMANENT;
 		} else if (!(rule->flags & POLICY_RULE_EXCLUSIVE)) {

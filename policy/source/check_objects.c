@@ -122,6 +122,11 @@ static void check_discard(const struct object_tree *object, struct diagnostics *
 				"'exclusive' only matters with 'otherwise: discard'; leave it out");
 		return;
 	}
+	if (object->kind == POLICY_RULE_DEFAULT) {
+		complain(diagnostics, MESSAGE_DISCARD_PERMANENT, object->otherwise_where,
+			"'defaults' takes allocations that nobody has described, and 'discard' could lose bytes that exist nowhere else; write 'offload' or 'park' here, and an object for what may be discarded");
+		return;
+	}
 	if (object->class == POLICY_CLASS_PERMANENT) {
 		complain(diagnostics, MESSAGE_DISCARD_PERMANENT, object->otherwise_where,
 			"'%s' is permanent, its bytes exist nowhere else and 'discard' would lose them; write 'offload' or 'park', or "
