@@ -2,6 +2,8 @@
  * The held ranks of a thread are a bit mask; `1 << rank` and everything above it must be clear before a lock. */
 #include "base/lock.h"
 
+#include <time.h>
+
 #include "base/attributes.h"
 #include "base/log.h"
 
@@ -38,6 +40,20 @@ void ranked_lock(struct ranked_lock *lock)
 		lock_order_violation(lock->rank, lock->rank);
 	pthread_mutex_lock(&lock->mutex);
 	held_mask |= 1u << lock->rank;
+}
+
+bool ranked_lock_within(struct ranked_lock *lock, uint64_t wait_ns)
+{
+	struct timespec deadline;
+
+	clock_gettime(CLOCK_MONOTONIC, &deadline);
+	wait_ns += (uint64_t)deadline.tv_nsec;
+	deadline.tv_sec += (time_t)(wait_ns / 1000000000ull);
+	deadline.tv_nsec = (long)(wait_ns % 1000000000ull);
+	if (pthread_mutex_clocklock(&lock->mutex, CLOCK_MONOTONIC, &deadline) != 0)
+		return false;
+	held_mask |= 1u << lock->rank;
+	return true;
 }
 
 void ranked_unlock(struct ranked_lock *lock)

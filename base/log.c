@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 static const char *const component_names[LOG_COMPONENT_COUNT] = {
 	[LOG_SHIM] = "shim", [LOG_MEMORY] = "memory", [LOG_CONTEXT] = "context", [LOG_NATIVE] = "native", [LOG_STATS] = "stats",
 };
@@ -74,7 +76,7 @@ void log_init(void)
 		size_t i;
 
 		for (i = 0; role[i] && i < sizeof(role_text) - 1; i++)
-			role_text[i] = (role[i] >= ' ' && role[i] != 127) ? role[i] : '?';
+			role_text[i] = role[i];
 		role_text[i] = '\0';
 	}
 	while (spec && *spec) {
@@ -140,6 +142,8 @@ void log_say(enum log_component component, enum log_level level, enum log_whose 
 	length += more;
 	if (length > (int)sizeof(line) - 1)
 		length = (int)sizeof(line) - 1;
+	line[length] = '\0';
+	text_make_printable(line); /* the role, paths, names of symbols */
 	line[length++] = '\n';
 	write_line(line, (size_t)length);
 	errno = saved_errno;

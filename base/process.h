@@ -1,5 +1,5 @@
 /* base/process.h
- * Who a process is: pids are reused, a pid with its start time is not. */
+ * Who a process is: pids are reused, a pid with its start time is not, and neither says which program it runs. */
 #ifndef SUBLET_BASE_PROCESS_H
 #define SUBLET_BASE_PROCESS_H
 
@@ -9,5 +9,9 @@
 /* Start time of process @pid in clock ticks since boot, 0 when there is none such. *@ret_zombie (may be NULL): it has ended
  * and was not waited for. Source: proc(5), fields 3 and 22 of /proc/<pid>/stat. */
 uint64_t process_start_ticks(int pid, bool *ret_zombie);
+
+/* A number that no other process or program has, never 0. Random; early in boot, when there is nothing random yet, made
+ * from pid and start time, which an exec keeps. */
+uint64_t process_new_id(void);
 
 #endif

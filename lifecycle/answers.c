@@ -50,8 +50,12 @@ bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attrib
 {
 	struct allocation_view view;
 
-	if (!data || !records_view(&lc->records, address, &view))
+	if (!data)
 		return false;
+	if (!records_view(&lc->records, address, &view)) {
+		*ret_result = CUDA_ERROR_INVALID_VALUE;
+		return lifecycle_owns(lc, address, 1);
+	}
 	if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID)
 		*ret_result = lc->driver.PointerGetAttribute(data, attribute, view.address);
 	else if (fill(&view, data, attribute, address))
@@ -59,6 +63,16 @@ bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attrib
 	else
 		return false;
 	return true;
+}
+
+CUdeviceptr answer_pointer_to_ask(struct lifecycle *lc, CUdeviceptr address)
+{
+	static char no_device_memory;
+	struct allocation_view view;
+
+	if (!lifecycle_owns(lc, address, 1) || records_view(&lc->records, address, &view))
+		return address;
+	return (CUdeviceptr)(uintptr_t)&no_device_memory;
 }
 
 void answer_pointer_attributes(struct lifecycle *lc, unsigned int count, const CUpointer_attribute *attributes, void **data,

@@ -10,10 +10,14 @@ bool answer_address_range(struct lifecycle *lc, CUdeviceptr address, CUdeviceptr
 
 /* cuPointerGetAttribute. False: ask the driver. Answered from the record: context, memory type, device pointer, device
  * ordinal, range start and size. The buffer id is the driver's own at the start of the allocation: one per backing, so
- * registration caches notice a change of pages. Everything else is the driver's truth about VMM memory. */
+ * registration caches notice a change of pages. Everything else is the driver's truth about VMM memory. INVALID_VALUE where
+ * Sublet's address is no allocation. */
 bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attribute attribute, CUdeviceptr address,
 	CUresult *ret_result);
 
+/* The address to ask the driver about in cuPointerGetAttributes: @address, or where Sublet's is no allocation, one that is
+ * none for the driver either, whose answers are then the defaults. */
+CUdeviceptr answer_pointer_to_ask(struct lifecycle *lc, CUdeviceptr address);
 /* cuPointerGetAttributes, after the driver has filled @data: put the record's answers in their places. */
 void answer_pointer_attributes(struct lifecycle *lc, unsigned int count, const CUpointer_attribute *attributes, void **data,
 	CUdeviceptr address);

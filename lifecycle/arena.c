@@ -169,6 +169,7 @@ bool arena_take(struct arena *arena, uint64_t bytes, uint64_t *ret_address)
 {
 	bool found;
 
+	bytes += ARENA_GAP_BYTES;
 	ranked_lock(arena->lock);
 	found = pop_range(arena, bytes, ret_address);
 	if (!found && arena->size_bytes - arena->used_bytes >= bytes) {
@@ -185,6 +186,6 @@ bool arena_take(struct arena *arena, uint64_t bytes, uint64_t *ret_address)
 void arena_return(struct arena *arena, uint64_t address, uint64_t bytes)
 {
 	ranked_lock(arena->lock);
-	(void)push_range(arena, address, bytes);
+	(void)push_range(arena, address, bytes + ARENA_GAP_BYTES);
 	ranked_unlock(arena->lock);
 }

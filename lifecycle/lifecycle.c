@@ -45,6 +45,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct allocation *allocation;
 
 	reclaim_wait(lc, UINT64_MAX / 4);
+	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while ((allocation = records_detach_of_context(&lc->records, NULL)))
 		reclaim_free_idle(lc, allocation);
 	lc->config.cache_bytes = 0;
@@ -128,6 +129,20 @@ bool lifecycle_device(struct lifecycle *lc, int device)
 	while ((readiness = __atomic_load_n(&state->readiness, __ATOMIC_ACQUIRE)) == DEVICE_PREPARING)
 		sched_yield();
 	return readiness == DEVICE_READY;
+}
+
+bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes)
+{
+	for (int d = 0; d < lc->device_count; d++) {
+		const struct device_state *state = &lc->devices[d];
+		uint64_t end = state->arena.base + state->arena.size_bytes;
+
+		if (__atomic_load_n(&state->readiness, __ATOMIC_ACQUIRE) != DEVICE_READY)
+			continue;
+		if (address >= state->arena.base ? address < end : bytes > state->arena.base - address)
+			return true;
+	}
+	return false;
 }
 
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)

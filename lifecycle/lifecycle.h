@@ -78,6 +78,9 @@ void lifecycle_forget(struct lifecycle *lc);
 /* Make @device ready on first use. False: its allocations stay native. Calls the driver, holds no lock. */
 bool lifecycle_device(struct lifecycle *lc, int device);
 
+/* Does any part of the range lie among the addresses Sublet hands out, used or not? No lock, no driver call. */
+bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes);
+
 /* A context was made or taken: note it. */
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device);
 /* Around the driver's destroy or reset of @context: begin, the driver's call, end. On success its allocations end with

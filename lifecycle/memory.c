@@ -64,7 +64,8 @@ static enum sublet_err create(struct lifecycle *lc, struct allocation *allocatio
 		uint64_t generation = reclaim_generation(lc);
 
 		err = prepare(lc, allocation, &peers, reterr);
-		if (err != SUBLET_ERR_NOMEM || attempt == ROOM_RETRIES)
+		/* What the driver did not take back of a failed attempt lies at the address: not again over it. */
+		if (err != SUBLET_ERR_NOMEM || attempt == ROOM_RETRIES || allocation->backing.count)
 			break;
 		if (!reclaim_make_room(lc, allocation->device, generation))
 			break;

@@ -69,7 +69,8 @@ static struct stats_bytes *counter(struct native *native, int device, enum stats
 	return &native->stats->device[device].native[kind];
 }
 
-void native_note(struct native *native, uint64_t key, uint64_t bytes, int device, enum stats_native kind)
+static void note(struct native *native, uint64_t key, uint64_t bytes, int device, enum stats_native kind,
+	void (*count)(struct stats_bytes *, uint64_t))
 {
 	struct native_block *block, *old;
 
@@ -85,12 +86,17 @@ void native_note(struct native *native, uint64_t key, uint64_t bytes, int device
 	if (old)
 		stats_sub(counter(native, old->device, old->kind), old->bytes);
 	if (map_put(&native->blocks, key, block)) {
-		stats_add(counter(native, device, kind), bytes);
+		count(counter(native, device, kind), bytes);
 		block = NULL;
 	}
 	ranked_unlock(&native->lock);
 	free(old);
 	free(block);
+}
+
+void native_note(struct native *native, uint64_t key, uint64_t bytes, int device, enum stats_native kind)
+{
+	note(native, key, bytes, device, kind, stats_add);
 }
 
 struct native_taken native_take(struct native *native, uint64_t key)
@@ -112,7 +118,7 @@ struct native_taken native_take(struct native *native, uint64_t key)
 void native_untake(struct native *native, const struct native_taken *taken)
 {
 	if (taken->known)
-		native_note(native, taken->key, taken->bytes, taken->device, taken->kind);
+		note(native, taken->key, taken->bytes, taken->device, taken->kind, stats_unsub);
 }
 
 /* Caller holds the lock. Frees @handle when the driver has dropped the memory. */

@@ -61,7 +61,9 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	uint64_t deadline = now_ns() + wait_ns;
 	bool quiet;
 
-	ranked_lock(&reclaim->lock);
+	/* Held by this thread itself when the process ends in a signal handler: then the helper will not get it either. */
+	if (!ranked_lock_within(&reclaim->lock, wait_ns))
+		return false;
 	reclaim->stop = true;
 	pthread_cond_broadcast(&reclaim->changed);
 	while (reclaim->busy && now_ns() < deadline)
@@ -71,12 +73,17 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	return quiet;
 }
 
+void reclaim_join(struct reclaim *reclaim)
+{
+	bool running = reclaim->thread == RECLAIM_RUNNING;
+
+	reclaim_stop(reclaim, UINT64_MAX / 4);
+	if (running)
+		pthread_join(reclaim->handle, NULL);
+}
+
 void reclaim_release(struct reclaim *reclaim)
 {
-	if (reclaim->thread == RECLAIM_RUNNING) {
-		reclaim_stop(reclaim, UINT64_MAX / 4);
-		pthread_join(reclaim->handle, NULL);
-	}
 	pthread_cond_destroy(&reclaim->changed);
 	ranked_lock_release(&reclaim->lock);
 }

@@ -61,6 +61,8 @@ struct reclaim {
 void reclaim_init(struct reclaim *reclaim);
 /* The helper makes no more driver calls after this returns true; false when it did not stop within @wait_ns. */
 bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns);
+/* Unit tests: stop the helper and wait until it is gone, then release what the parts hold. */
+void reclaim_join(struct reclaim *reclaim);
 void reclaim_release(struct reclaim *reclaim);
 /* In a forked child. */
 void reclaim_forget(struct reclaim *reclaim);

@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 
 static char file_path[512]; /* of this process's page; empty when it is private */
 
@@ -27,14 +30,16 @@ const char *stats_native_name(enum stats_native kind)
 	return names[kind];
 }
 
-static bool path_of(char *buffer, size_t bytes, const char *dir, int pid)
-{
-	int length = snprintf(buffer, bytes, "%s/proc-%d.stats", dir, pid);
+_Static_assert(STATS_DIR_BYTES_MAX + sizeof("/proc-2147483647.stats") <= sizeof(file_path), "room for every session folder");
 
-	return length > 0 && (size_t)length < bytes;
+bool stats_path(char *path, size_t room, const char *dir, int pid)
+{
+	int length = snprintf(path, room, "%s/proc-%d.stats", dir, pid);
+
+	return length > 0 && (size_t)length < room;
 }
 
-static void fill_identity(struct stats_page *page, const char *role)
+static void fill_identity(struct stats_page *page, const char *role, const char *run)
 {
 	int fd;
 
@@ -43,6 +48,8 @@ static void fill_identity(struct stats_page *page, const char *role)
 	page->pid = (int32_t)getpid();
 	page->state = STATS_RUNNING;
 	page->start_ticks = process_start_ticks(page->pid, NULL);
+	page->page_id = process_new_id();
+	page->run_id = run ? strtoull(run, NULL, 16) : 0;
 	for (size_t i = 0; role && role[i] && i < sizeof(page->role) - 1; i++)
 		page->role[i] = role[i];
 	fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
@@ -65,40 +72,81 @@ static struct stats_page *map_page(int fd)
 	return page == MAP_FAILED ? NULL : page;
 }
 
+/* Does the mapping keep the lock now that the descriptor is closed? So it does on Linux, but not every file system and not
+ * every kernel that passes for one can be asked. */
+static bool holds_lock(void)
+{
+	int fd = open(file_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
+/* NULL with errno set. */
 static struct stats_page *create_shared(const char *dir)
 {
 	struct stats_page *page = NULL;
-	int fd;
+	int fd, error;
 
-	if (!path_of(file_path, sizeof(file_path), dir, (int)getpid()))
+	if (strlen(dir) > STATS_DIR_BYTES_MAX || !stats_path(file_path, sizeof(file_path), dir, (int)getpid())) {
+		error = ENAMETOOLONG;
 		goto none;
+	}
 	/* An earlier process of this pid may have been killed and left its file. */
 	unlink(file_path);
-	fd = open(file_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
+	fd = open(file_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400);
+	if (fd < 0) {
+		error = errno;
 		goto none;
-	if (posix_fallocate(fd, 0, sizeof(struct stats_page)) == 0)
+	}
+	/* Nobody else locks a file without a magic, so this does not wait; where it cannot be had, holds_lock says so. */
+	flock(fd, LOCK_EX | LOCK_NB);
+	error = posix_fallocate(fd, 0, sizeof(struct stats_page));
+	if (!error) {
 		page = map_page(fd);
+		error = errno;
+	}
 	close(fd);
-	if (page)
+	if (page) {
+		page->locked = holds_lock();
 		return page;
+	}
 	unlink(file_path);
 none:
 	file_path[0] = '\0';
+	errno = error;
 	return NULL;
 }
 
-struct stats_page *stats_create(const char *dir, const char *role, bool *ret_shared)
+static void say_private(const char *dir)
+{
+	if (errno == ENAMETOOLONG)
+		log_say(LOG_STATS, LOG_WARN, WHOSE_NONE,
+			"counters stay private: the path of the session folder has more than %d bytes; name a shorter one with --session",
+			STATS_DIR_BYTES_MAX);
+	else
+		log_say(LOG_STATS, LOG_WARN, WHOSE_NONE, "counters stay private: %s in session folder '%s'",
+			text_of_errno(errno), dir);
+}
+
+struct stats_page *stats_create(const char *dir, const char *role, const char *run, bool *ret_shared)
 {
 	static struct stats_page last_resort;
-	struct stats_page *page = dir && *dir ? create_shared(dir) : NULL;
+	struct stats_page *page = NULL;
 
+	if (dir && *dir) {
+		page = create_shared(dir);
+		if (!page)
+			say_private(dir);
+	}
 	*ret_shared = page != NULL;
 	if (!page)
 		page = map_page(-1);
 	if (!page)
 		page = &last_resort;
-	fill_identity(page, role);
+	fill_identity(page, role, run);
 	return page;
 }
 
@@ -126,49 +174,67 @@ struct stats_page *stats_after_fork(struct stats_page *parent_page)
 	return page;
 }
 
-const struct stats_page *stats_open(const char *dir, int pid)
+bool stats_read(int fd, struct stats_page *ret_page)
 {
-	const struct stats_page *page;
-	char path[512];
-	struct stat status;
-	int fd;
+	const ssize_t head_bytes = offsetof(struct stats_page, size_bytes) + sizeof(ret_page->size_bytes);
+	struct stats_page page = {0};
+	ssize_t got = 0;
 
-	if (!path_of(path, sizeof(path), dir, pid)) {
-		errno = ENAMETOOLONG;
-		return NULL;
-	}
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return NULL;
-	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || (size_t)status.st_size < sizeof(*page)) {
-		close(fd);
+	/* The magic by itself first: it is written last, so what is read after it is whole. */
+	if (pread(fd, &page.magic, sizeof(page.magic), 0) == (ssize_t)sizeof(page.magic) && page.magic == STATS_MAGIC)
+		got = pread(fd, &page, sizeof(page), 0);
+	if (got < head_bytes || page.magic != STATS_MAGIC) {
 		errno = EINVAL;
-		return NULL;
+		return false;
 	}
-	page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
-	close(fd);
-	if (page == MAP_FAILED)
-		return NULL;
-	if (__atomic_load_n(&page->magic, __ATOMIC_ACQUIRE) != STATS_MAGIC) {
-		stats_unmap(page);
-		errno = EINVAL;
-		return NULL;
-	}
-	if (page->version != STATS_VERSION || page->size_bytes != sizeof(*page)) {
-		stats_unmap(page);
+	if (page.version != STATS_VERSION || page.size_bytes != sizeof(page)) {
 		errno = EPROTO;
-		return NULL;
+		return false;
 	}
-	return page;
+	if (got != (ssize_t)sizeof(page)) {
+		errno = EINVAL;
+		return false;
+	}
+	/* its process ends them; who wrote over the file may not have */
+	page.role[sizeof(page.role) - 1] = page.comm[sizeof(page.comm) - 1] = '\0';
+	*ret_page = page;
+	return true;
 }
 
-void stats_unmap(const struct stats_page *page)
+int stats_open(const char *dir, int pid, struct stats_page *ret_page)
 {
-	if (page)
-		munmap((void *)(uintptr_t)page, sizeof(*page));
+	char path[sizeof(file_path)];
+	struct stat status;
+	int fd, error;
+
+	if (!stats_path(path, sizeof(path), dir, pid)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	/* a FIFO of that name would keep us waiting */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return -1;
+	errno = EINVAL;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && stats_read(fd, ret_page))
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
 }
 
-void stats_add(struct stats_bytes *counter, uint64_t bytes)
+bool stats_is_over(int fd, const struct stats_page *page)
+{
+	if (!page->locked)
+		return process_start_ticks(page->pid, NULL) != page->start_ticks;
+	if (flock(fd, LOCK_SH | LOCK_NB))
+		return false;
+	flock(fd, LOCK_UN);
+	return true;
+}
+
+void stats_unsub(struct stats_bytes *counter, uint64_t bytes)
 {
 	uint64_t now = __atomic_add_fetch(&counter->bytes, bytes, __ATOMIC_RELAXED);
 	uint64_t peak = __atomic_load_n(&counter->peak_bytes, __ATOMIC_RELAXED);
@@ -177,6 +243,11 @@ void stats_add(struct stats_bytes *counter, uint64_t bytes)
 	       !__atomic_compare_exchange_n(&counter->peak_bytes, &peak, now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	__atomic_fetch_add(&counter->count, 1, __ATOMIC_RELAXED);
+}
+
+void stats_add(struct stats_bytes *counter, uint64_t bytes)
+{
+	stats_unsub(counter, bytes);
 	__atomic_fetch_add(&counter->total_count, 1, __ATOMIC_RELAXED);
 }
 

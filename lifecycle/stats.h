@@ -1,11 +1,14 @@
 /* lifecycle/stats.h
- * The counters of one preloaded process, in a page other processes can map and read.
+ * The counters of one preloaded process, in a page other processes can read.
  *
- * File <session>/proc-<pid>.stats, exactly sizeof(struct stats_page) bytes, mode 0600, space allocated before it is
- * mapped (a full file system must not raise SIGBUS in a framework). Where the file cannot be had the same page
- * is private memory and everything else works. The file goes when the process ends, unless somebody follows
- * the run (SUBLET_FOLLOW=1): then it stays with `state` STATS_ENDED. After kill -9 it stays: a reader tells by
- * pid and start_ticks, and removes it.
+ * File <session>/proc-<pid>.stats, exactly sizeof(struct stats_page) bytes, space allocated before it is mapped (a full
+ * file system must not raise SIGBUS in a framework), mode 0400 (nor must a shell's '>' that cuts it short). Where the file
+ * cannot be had the same page is private memory and everything else works. The file goes when the process ends, unless
+ * somebody follows the run (SUBLET_FOLLOW=1): then it stays with `state` STATS_ENDED. After kill -9 it stays.
+ *
+ * Whether its process is there: the mapping itself holds an flock on the file (a lock lives as long as its open file, and a
+ * mapping keeps that open), so the kernel drops it with the process or its exec, whatever the pid namespace of who asks.
+ * Readers take copies with read: a file cut short under a reader's mapping would kill the reader.
  *
  * No cuda.h here: tools/ includes this header. Written by the process (relaxed atomics), read by anyone; a reader
  * may see counters of different moments. Bytes are bytes; a peak is the largest value its counter had.
@@ -14,10 +17,12 @@
 #define SUBLET_LIFECYCLE_STATS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define STATS_MAGIC 0x53544154534c4253ull /* "SBLSTATS" */
-#define STATS_VERSION 1u
+#define STATS_VERSION 2u
+#define STATS_DIR_BYTES_MAX 480 /* longest path of a session folder */
 #define STATS_DEVICES 16
 
 enum stats_state {
@@ -60,7 +65,11 @@ struct stats_page {
 	uint32_t size_bytes; /* of this struct */
 	int32_t pid;
 	uint32_t state; /* enum stats_state */
-	uint64_t start_ticks; /* of the process, field 22 of /proc/<pid>/stat */
+	uint64_t start_ticks; /* of the process, field 22 of /proc/<pid>/stat; exec keeps it */
+	uint64_t page_id;     /* random: tells pages of one pid apart, across reuse and exec */
+	uint64_t run_id;      /* SUBLET_RUN, the followed run that the process was started in, or 0 */
+	uint32_t locked;      /* 1: the mapping holds a lock; 0: this file system cannot do that */
+	uint32_t spare;
 	char role[32];        /* SUBLET_ROLE, or empty; ends in NUL */
 	char comm[16];        /* the process name; ends in NUL */
 	uint32_t active;      /* 1: serves allocations; 0: turned itself off */
@@ -78,9 +87,10 @@ extern "C" {
 /* "small", "pool", ...; never NULL for a valid value. */
 const char *stats_native_name(enum stats_native kind);
 
-/* Make the page of this process in folder @dir (NULL or unusable: private memory). Never fails, never returns NULL;
- * *ret_shared says whether others can see it. May allocate, does not call the driver. The page lives until stats_close. */
-struct stats_page *stats_create(const char *dir, const char *role, bool *ret_shared);
+/* Make the page of this process in folder @dir (NULL or unusable: private memory, with one line in the log when @dir was
+ * given). @role and @run (SUBLET_RUN, hexadecimal) may be NULL. Never fails, never returns NULL; *ret_shared says whether
+ * others can see it. May allocate, does not call the driver. The page lives until stats_close. */
+struct stats_page *stats_create(const char *dir, const char *role, const char *run, bool *ret_shared);
 
 /* End of the process: marks the page ended, and removes its file unless @keep_file. Safe on NULL. */
 void stats_close(struct stats_page *page, bool keep_file);
@@ -89,14 +99,26 @@ void stats_close(struct stats_page *page, bool keep_file);
  * private page. */
 struct stats_page *stats_after_fork(struct stats_page *parent_page);
 
-/* Map the page of another process, read-only. NULL with errno set: ENOENT, EACCES, EINVAL (not such a file, truncated),
- * EPROTO (other version). The caller unmaps with stats_unmap. */
-const struct stats_page *stats_open(const char *dir, int pid);
-void stats_unmap(const struct stats_page *page);
+/* The file of process @pid. False when @room is too small. */
+bool stats_path(char *path, size_t room, const char *dir, int pid);
+
+/* Open the page of another process and copy it to *ret_page. Returns a descriptor for stats_read and stats_is_over, which
+ * the caller closes; it stays good when the file is removed. -1 with errno set: ENOENT, EACCES, EINVAL (not such a file,
+ * truncated, not filled yet), EPROTO (other version). */
+int stats_open(const char *dir, int pid, struct stats_page *ret_page);
+
+/* Copy the page as it is now. False, *ret_page as it was, when somebody cut the file short or wrote over it. */
+bool stats_read(int fd, struct stats_page *ret_page);
+
+/* Is the process gone that made @page (read from @fd), or has it become another program? Where `locked` is 0 told by pid,
+ * which only means something in the process's own pid namespace. */
+bool stats_is_over(int fd, const struct stats_page *page);
 
 /* Add or take @bytes (and one allocation) to a counter; keeps the peak. */
 void stats_add(struct stats_bytes *counter, uint64_t bytes);
 void stats_sub(struct stats_bytes *counter, uint64_t bytes);
+/* Undo a stats_sub: what was taken off is there after all, and is no new allocation. */
+void stats_unsub(struct stats_bytes *counter, uint64_t bytes);
 
 #ifdef __cplusplus
 }

@@ -97,6 +97,9 @@ void *shim_dlsym(void *handle, const char *name)
 	int id = entry_by_symbol(name);
 	void *address = shim_next_dlsym(handle, name);
 
+	/* Asked again, because what the loader was asked meanwhile has taken the place of this failure in dlerror. */
+	if (!address && id >= 0 && shim_say_no_driver())
+		address = shim_next_dlsym(handle, name);
 	return id < 0 ? address : answer(address, id, name);
 }
 

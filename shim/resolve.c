@@ -140,8 +140,32 @@ void *real_address(int id)
 	return t ? t->real[id] : NULL;
 }
 
+static bool is_first(int *said)
+{
+	return __atomic_exchange_n(said, 1, __ATOMIC_RELAXED) == 0;
+}
+
+bool shim_say_no_driver(void)
+{
+	static int said;
+	char path[PATH_BYTES];
+
+	/* While the table is being filled, its look-ups may come back here through an interposer. */
+	if (__atomic_load_n(&table, __ATOMIC_ACQUIRE) || __atomic_load_n(&said, __ATOMIC_RELAXED) || shim_depth >= SHIM_LOADING ||
+		!shim_in_session())
+		return false;
+	/* Loaded and without a table: no cuInit in it. */
+	if (current_table() || dl_iterate_phdr(find_loaded, path) != 1 || !is_first(&said))
+		return true;
+	log_init();
+	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER,
+		"off in this process: '%s' is no driver, it has no cuInit (check LD_LIBRARY_PATH for stubs)", path);
+	return true;
+}
+
 CUresult shim_no_driver(void)
 {
+	(void)shim_say_no_driver();
 	/* What a missing or too old libcuda means in the driver's own terms. */
 	return __atomic_load_n(&table, __ATOMIC_ACQUIRE) ? CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND
 						       : CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
@@ -263,12 +287,31 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
 	return result;
 }
 
+/* A process without a device is an ordinary member of a session, and wrong flags are the program's affair. */
+static void say_init_failed(CUresult result)
+{
+	static int said;
+	const char *name = NULL;
+
+	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW || result == CUDA_ERROR_INVALID_VALUE ||
+		!shim_in_session() || !current_table() || !is_first(&said))
+		return;
+	if (real_address(ENTRY_cuGetErrorName) && REAL(cuGetErrorName)(result, &name) != CUDA_SUCCESS)
+		name = NULL;
+	log_init();
+	log_say(LOG_SHIM, result == CUDA_ERROR_NO_DEVICE ? LOG_INFO : LOG_WARN, WHOSE_DRIVER,
+		"cuInit failed (%s, error %d); nothing is served until one succeeds (does nvidia-smi work?)",
+		name ? name : "unknown", (int)result);
+}
+
 CUresult CUDAAPI cuInit(unsigned int Flags)
 {
 	CUresult result = FORWARD(cuInit, (Flags));
 
 	if (result == CUDA_SUCCESS)
 		shim_start();
+	else
+		say_init_failed(result);
 	return result;
 }
 

@@ -29,6 +29,10 @@ CUresult shim_no_driver(void);
  * same address for a request at the list's own CUDA version: only then is an unknown address known to have a known ABI. */
 void *shim_answer(void *address, int candidate, const char *name, bool (*ask_again)(void *arg, void *address), void *arg);
 
+/* A look-up of a driver's name or a call of one found nothing: when a libcuda is loaded that is none (it has no cuInit), say so,
+ * once per process and only in a session. True: the loader was asked. Allocates as real_address does. */
+bool shim_say_no_driver(void);
+
 /* Is a libcuda in this process? Looks for it, and loads the table from it. */
 bool shim_driver_loaded(void);
 
@@ -51,6 +55,9 @@ enum shim_state {
 
 extern int shim_state; /* enum shim_state, atomic */
 extern struct lifecycle shim_lifecycle;
+
+/* Is this process one of a session? Outside one it is a plain process, and nothing is said either. */
+bool shim_in_session(void);
 
 /* After a cuInit that succeeded, or a call that proves one did. Idempotent; other threads wait for the outcome. */
 void shim_start(void);

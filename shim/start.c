@@ -11,23 +11,28 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "shim/shim.h"
 
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
 #define START_WAIT_YIELDS 200000
 
+#define PATH_SHOWN 240 /* of a path in a line, so that there is room for what to do about it */
+
+#define DRIVER_AT_LEAST 11020 /* stream-ordered memory and all VMM calls; as cuDriverGetVersion counts */
+
 int shim_state = SHIM_NEW;
 struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth;
 
-/* Weak, as are the calls that check: another C library than glibc (Alpine's musl) loads this one all the same into every
- * process of a tree, has neither, and must not refuse to start them. */
+/* Weak, as in base/text.c: another C library than glibc (Alpine's musl) loads this one all the same into every process of a
+ * tree, has it not, and must not refuse to start them. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
 	__attribute__((weak));
-extern const char *strerrordesc_np(int error) __attribute__((weak));
 extern void *__dso_handle SUBLET_HIDDEN;
 
 static struct stats_page *page;
+static bool keep_page; /* SUBLET_FOLLOW, read at the start: at the end the program may have changed its environment */
 static bool atfork_registered; /* inherited over fork, as the handlers are */
 
 static void set_state(enum shim_state state)
@@ -52,6 +57,11 @@ static void after_fork_child(void)
 		ranked_lock_fork_child();
 		lifecycle_forget(&shim_lifecycle);
 		page = shim_lifecycle.stats = stats_after_fork(page);
+	} else if (page) {
+		/* of a start that came too early, or is under way and perhaps on this thread's stack */
+		stats_after_fork(page);
+		if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_NEW)
+			page = NULL;
 	}
 	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW)
 		set_state(SHIM_OFF);
@@ -88,13 +98,12 @@ static void say_summary(void)
  * through Sublet; only the helper thread must be out of the driver by then. */
 static void at_exit(void)
 {
-	const char *follow = getenv("SUBLET_FOLLOW");
-
-	if (!serving())
+	/* a child of _Fork or clone, in which no handler ran, has everything but the helper thread and the right to the page */
+	if (!serving() || page->pid != (int32_t)getpid())
 		return;
 	lifecycle_stop(&shim_lifecycle);
 	say_summary();
-	stats_close(page, follow && *follow == '1');
+	stats_close(page, keep_page);
 }
 
 static void *find_real(const char *symbol, void *arg)
@@ -112,6 +121,13 @@ static void read_size(const char *name, uint64_t *value)
 
 	if (text && *text && !size_parse(text, value))
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "%s='%s' is not a size; write 1MiB, 512MiB, 2GiB (using the default)", name, text);
+}
+
+bool shim_in_session(void)
+{
+	const char *session = getenv("SUBLET_SESSION");
+
+	return session && *session;
 }
 
 static struct lifecycle_config read_config(void)
@@ -139,13 +155,13 @@ static const char *usable_session(const char *dir)
 	struct stat status;
 
 	if (lstat(dir, &status) != 0) {
-		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%s': %s; counters stay private (start with sublet run)", dir,
-			strerrordesc_np ? strerrordesc_np(errno) : "cannot be used");
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "session folder '%.*s': %s; counters stay private (start with sublet run)",
+			PATH_SHOWN, dir, text_of_errno(errno));
 		return NULL;
 	}
 	if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
-			"session folder '%s' is not a folder of this user alone (mode 0700); counters stay private", dir);
+			"session folder '%.*s' is not a folder of this user alone (mode 0700); counters stay private", PATH_SHOWN, dir);
 		return NULL;
 	}
 	return dir;
@@ -153,7 +169,7 @@ static const char *usable_session(const char *dir)
 
 static enum shim_state start(void)
 {
-	const char *session = getenv("SUBLET_SESSION");
+	const char *follow = getenv("SUBLET_FOLLOW");
 	struct lifecycle_config config;
 	struct driver driver;
 	struct errinfo error;
@@ -161,8 +177,8 @@ static enum shim_state start(void)
 	enum sublet_err err;
 
 	log_init();
-	if (!session || !*session)
-		return SHIM_OFF; /* preloaded outside a session: a plain process */
+	if (!shim_in_session())
+		return SHIM_OFF;
 	if (!__register_atfork) {
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "off in this process: its C library is not glibc");
 		return SHIM_OFF;
@@ -172,11 +188,15 @@ static enum shim_state start(void)
 		if (entries[id].required && !real_address(id))
 			err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "this libcuda has no %s", entries[id].symbol);
 	}
+	if (!err && driver.version && driver.version < DRIVER_AT_LEAST)
+		err = errinfo_set(&error, SUBLET_ERR_UNSUPPORTED, 0, "the driver is of CUDA %d.%d", driver.version / 1000,
+			driver.version % 1000 / 10);
 	if (err)
 		goto off;
 	config = read_config();
+	keep_page = follow && *follow == '1';
 	if (!page)
-		page = stats_create(usable_session(session), getenv("SUBLET_ROLE"), &shared);
+		page = stats_create(usable_session(getenv("SUBLET_SESSION")), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
@@ -190,7 +210,8 @@ static enum shim_state start(void)
 		shim_lifecycle.device_count, shim_lifecycle.device_count == 1 ? "" : "s");
 	return SHIM_ACTIVE;
 off:
-	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA 11.2 or later)", error.text);
+	log_say(LOG_SHIM, LOG_WARN, WHOSE_DRIVER, "off in this process: %s (needs a driver of CUDA %d.%d or later)", error.text,
+		DRIVER_AT_LEAST / 1000, DRIVER_AT_LEAST % 1000 / 10);
 	return SHIM_OFF;
 }
 
@@ -199,6 +220,7 @@ void shim_start(void)
 	int expected = SHIM_NEW;
 
 	if (__atomic_compare_exchange_n(&shim_state, &expected, SHIM_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		enum shim_state started;
 		int saved_errno = errno;
 
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
@@ -208,7 +230,10 @@ void shim_start(void)
 				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
 		}
 		shim_depth++;
-		set_state(start());
+		started = start();
+		/* Not in a child that was forked meanwhile, by a signal handler: that one is off. */
+		expected = SHIM_STARTING;
+		__atomic_compare_exchange_n(&shim_state, &expected, (int)started, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		shim_depth--;
 		errno = saved_errno;
 		return;

@@ -18,8 +18,13 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
-	if (shim_active() && answer_address_range(&shim_lifecycle, dptr, pbase, psize))
-		return CUDA_SUCCESS;
+	if (shim_active()) {
+		if (answer_address_range(&shim_lifecycle, dptr, pbase, psize))
+			return CUDA_SUCCESS;
+		/* Freed, or behind the last byte: the driver would answer from pages that are still on their way back. */
+		if (lifecycle_owns(&shim_lifecycle, dptr, 1))
+			return CUDA_ERROR_NOT_FOUND;
+	}
 	return FORWARD(cuMemGetAddressRange_v2, (pbase, psize, dptr));
 }
 
@@ -34,9 +39,12 @@ CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute
 
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
-	CUresult result = FORWARD(cuPointerGetAttributes, (numAttributes, attributes, data, ptr));
+	CUresult result;
 
-	if (result == CUDA_SUCCESS && shim_active())
+	if (!shim_active())
+		return FORWARD(cuPointerGetAttributes, (numAttributes, attributes, data, ptr));
+	result = FORWARD(cuPointerGetAttributes, (numAttributes, attributes, data, answer_pointer_to_ask(&shim_lifecycle, ptr)));
+	if (result == CUDA_SUCCESS)
 		answer_pointer_attributes(&shim_lifecycle, numAttributes, attributes, data, ptr);
 	return result;
 }

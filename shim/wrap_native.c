@@ -165,7 +165,14 @@ CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	GIVING_BACK(cuMipmappedArrayDestroy, (hMipmappedArray), hMipmappedArray);
 }
 
-/* ---- the application's own VMM ---- */
+/* ---- the application's own VMM ----
+ * To the driver managed memory is VMM memory, to the application it is memory of cuMemAlloc, which these calls refuse: they
+ * would take the pages from under a record, or the address of the next allocation. */
+
+static bool managed(CUdeviceptr address, size_t bytes)
+{
+	return shim_active() && lifecycle_owns(&shim_lifecycle, address, bytes);
+}
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 	unsigned long long flags)
@@ -192,8 +199,11 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
 	unsigned long long flags)
 {
-	CUresult result = FORWARD(cuMemMap, (ptr, size, offset, handle, flags));
+	CUresult result;
 
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = FORWARD(cuMemMap, (ptr, size, offset, handle, flags));
 	if (result == CUDA_SUCCESS && shim_active())
 		native_vmm_mapped(&shim_lifecycle.native, ptr, size, handle);
 	return result;
@@ -205,9 +215,25 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 	if (!shim_active())
 		return FORWARD(cuMemUnmap, (ptr, size));
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
 	/* After the call: a refused unmap leaves the mapping, and who reuses the address is the application itself. */
 	result = FORWARD(cuMemUnmap, (ptr, size));
 	if (result == CUDA_SUCCESS)
 		native_vmm_unmapped(&shim_lifecycle.native, ptr, size);
 	return result;
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return FORWARD(cuMemSetAccess, (ptr, size, desc, count));
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	if (managed(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return FORWARD(cuMemAddressFree, (ptr, size));
 }

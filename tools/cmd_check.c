@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "policy/source/document.h"
 #include "policy/source/explain.h"
 #include "policy/source/schema.h"
@@ -61,28 +62,28 @@ static bool read_file(const char *name, char **ret_text, size_t *ret_bytes)
 	return false;
 }
 
-static void add_summary(const struct policy_source *source, const char *name, struct text *to)
+static void add_summary(const struct policy_source *source, const char *name, struct output *to)
 {
 	const struct diagnostics *d = &source->diagnostics;
 	size_t objects = 0;
 
 	for (size_t i = 0; i < source->tree.objects_count; i++)
 		objects += source->tree.objects[i].kind == POLICY_RULE_OBJECT;
-	text_add(to, "%s: ", name);
+	output_add(to, "%s: ", name);
 	if (d->errors)
-		text_add(to, "%zu error%s", d->errors, d->errors == 1 ? "" : "s");
+		output_add(to, "%zu error%s", d->errors, d->errors == 1 ? "" : "s");
 	else
-		text_add(to, "good: %zu role%s, %zu phase%s, %zu object%s", source->tree.roles_count,
+		output_add(to, "good: %zu role%s, %zu phase%s, %zu object%s", source->tree.roles_count,
 			source->tree.roles_count == 1 ? "" : "s", source->tree.phases_count,
 			source->tree.phases_count == 1 ? "" : "s", objects, objects == 1 ? "" : "s");
 	if (d->warnings)
-		text_add(to, ", %zu warning%s", d->warnings, d->warnings == 1 ? "" : "s");
-	text_add(to, "\n");
+		output_add(to, ", %zu warning%s", d->warnings, d->warnings == 1 ? "" : "s");
+	output_add(to, "\n");
 }
 
 /* The explanation behind a file's complaints. */
 static enum exit_status add_explanation(
-	struct policy_source *source, const char *name, const struct check_options *options, struct text *to)
+	struct policy_source *source, const char *name, const struct check_options *options, struct output *to)
 {
 	struct typed_facts facts;
 	struct policy policy;
@@ -100,76 +101,79 @@ static enum exit_status add_explanation(
 }
 
 static enum exit_status add_file(struct policy_source *source, const char *name, const char *text, size_t bytes,
-	const struct check_options *options, struct text *to)
+	const struct check_options *options, struct output *to)
 {
 	const struct diagnostics *d = &source->diagnostics;
 	enum exit_status status = d->errors || (options->strict && d->warnings) ? STATUS_BAD : STATUS_GOOD,
 			 explained = STATUS_GOOD;
 
 	if (options->json) {
-		text_add(to, "{\"file\": ");
-		text_add_json(to, name);
-		text_add(to, ", \"good\": %s, \"errors\": %zu, \"warnings\": %zu, \"diagnostics\": ",
+		output_add(to, "{\"file\": ");
+		output_add_json(to, name);
+		output_add(to, ", \"good\": %s, \"errors\": %zu, \"warnings\": %zu, \"diagnostics\": ",
 			status == STATUS_GOOD ? "true" : "false", d->errors, d->warnings);
 		diagnostics_print_json(d, name, to);
 	} else {
 		diagnostics_print(d, name, text, bytes, to);
 	}
 	if (options->explain && source->block.bytes) {
-		text_add(to, options->json ? ", \"explain\": " : "");
+		output_add(to, options->json ? ", \"explain\": " : "");
 		explained = add_explanation(source, name, options, to);
 	} else if (!options->json) {
 		add_summary(source, name, to);
 	}
-	text_add(to, options->json ? "}" : "");
+	output_add(to, options->json ? "}" : "");
 	return explained ? explained : status;
 }
 
-static enum exit_status check_file(const char *name, const struct check_options *options, struct text *to)
+static enum exit_status check_file(const char *name, const struct check_options *options, struct output *to)
 {
 	struct policy_source source;
 	enum exit_status status;
 	struct errinfo error;
 	size_t bytes = 0;
-	char *text;
+	char shown[4096], *text;
 
 	if (!read_file(name, &text, &bytes))
 		return STATUS_BAD;
 	if (strcmp(name, "-") == 0)
 		name = "stdin";
+	snprintf(shown, sizeof(shown), "%s", name);
+	if (!options->json) /* a name may hold what a terminal obeys; JSON has escapes */
+		text_make_printable(shown);
 	if (policy_source_load(&source, text, bytes, &error))
-		status = fail(STATUS_BAD, "cannot check '%s': %s", name, error.text);
+		status = fail(STATUS_BAD, "cannot check '%s': %s", shown, error.text);
 	else
-		status = add_file(&source, name, text, bytes, options, to);
+		status = add_file(&source, shown, text, bytes, options, to);
 	policy_source_release(&source);
 	free(text);
 	return status;
 }
 
-static enum exit_status print_text(struct text *to, enum exit_status status)
+static enum exit_status print_text(struct output *to, enum exit_status status)
 {
 	if (to->failed)
 		status = fail(STATUS_BAD, "out of memory");
 	else
-		fwrite(text_get(to), 1, to->length, stdout);
-	text_release(to);
+		fwrite(output_get(to), 1, to->length, stdout);
+	output_release(to);
 	return status;
 }
 
 static enum exit_status check_files(char **names, int count, const struct check_options *options)
 {
 	enum exit_status status = STATUS_GOOD;
-	struct text to = {0};
+	struct output to = {0};
 	const char *before = "[";
 
 	for (int i = 0; i < count; i++) {
 		size_t length = to.length;
 		enum exit_status now;
 
-		text_add(&to, "%s", options->json ? before : "");
+		output_add(&to, "%s", options->json ? before : "");
 		now = check_file(names[i], options, &to);
 		if (now == STATUS_USAGE) { /* the same words would be wrong for the next file */
-			text_release(&to);
+			output_release(&to);
 			return now;
 		}
 		if (options->json && to.length == length + strlen(before)) {
@@ -182,7 +186,7 @@ static enum exit_status check_files(char **names, int count, const struct check_
 			status = now;
 	}
 	if (options->json)
-		text_add(&to, "%s]\n", before[0] == '[' ? "[" : "");
+		output_add(&to, "%s]\n", before[0] == '[' ? "[" : "");
 	return print_text(&to, status);
 }
 
@@ -197,7 +201,7 @@ int cmd_check(int argc, char **argv)
 		{0},
 	};
 	struct check_options options = {0};
-	struct text schema = {0};
+	struct output schema = {0};
 	int got;
 
 	opterr = 0;

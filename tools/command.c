@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 enum {
 	WORD_MAX = 32,	  /* longer words are cut before they are compared */
 	OPTIONS_MAX = 32, /* options of one command */
@@ -21,10 +23,8 @@ int fail(enum exit_status status, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
 	va_end(args);
-	/* a file name may hold a newline; the promise is one line */
-	for (char *c = line; *c; c++)
-		if (*c == '\n')
-			*c = '?';
+	/* file names and words may hold anything; the promise is one line */
+	text_make_printable(line);
 	fflush(stdout);
 	fprintf(stderr, "%s\n", line);
 	return status;

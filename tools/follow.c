@@ -2,8 +2,9 @@
  * The parent of a followed program. It must not be felt: signals reach the program as if it stood alone, stops and
  * continues included, its exit status is passed on, and it lives on if this process is killed.
  *
- * Signals are blocked and read from a descriptor. Those of the terminal go to the whole foreground group, so the
- * program has them already; only those that a process sent to us are passed on. */
+ * All signals are blocked and read from a descriptor: one that ended us would leave the program alone. The program is
+ * in our process group, as it would be without us, so what the group is sent (by the terminal, by `kill -- -GROUP`) it
+ * has already; what only we were sent is passed on. tools/witness.h tells the two apart. */
 #include "tools/launch.h"
 
 #include <errno.h>
@@ -24,16 +25,16 @@
 #include "lifecycle/stats.h"
 #include "tools/command.h"
 #include "tools/members.h"
+#include "tools/witness.h"
 
 enum { SCAN_MS = 100 };
-
-static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP};
 
 struct follower {
 	pid_t child;
 	int signal_fd;
 	sigset_t blocked, before;
-	struct sigaction pipe_before, child_before;
+	struct sigaction child_before;
+	struct witness witness;
 	struct members members;
 };
 
@@ -41,17 +42,13 @@ static int signals_take(struct follower *follower)
 {
 	struct sigaction action = {0};
 
-	sigemptyset(&follower->blocked);
-	for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
-		sigaddset(&follower->blocked, forwarded[i]);
-	sigaddset(&follower->blocked, SIGCHLD);
+	/* SIGSEGV and its like, too: a fault of ours ends us all the same, one that was sent is the program's. SIGPIPE:
+	 * a reader of our stderr that leaves must not end us, the program may be writing elsewhere. */
+	sigfillset(&follower->blocked);
 	sigprocmask(SIG_BLOCK, &follower->blocked, &follower->before);
 	/* inherited as ignored, our child would vanish without a status */
 	action.sa_handler = SIG_DFL;
 	sigaction(SIGCHLD, &action, &follower->child_before);
-	/* a reader of our stderr that leaves must not end us: the program may be writing elsewhere */
-	action.sa_handler = SIG_IGN;
-	sigaction(SIGPIPE, &action, &follower->pipe_before);
 	follower->signal_fd = signalfd(-1, &follower->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (follower->signal_fd < 0)
 		return fail(STATUS_BAD, "cannot follow: signalfd: %s; run without --follow", strerror(errno));
@@ -62,7 +59,6 @@ static int signals_take(struct follower *follower)
 static void signals_give_back(const struct follower *follower)
 {
 	sigaction(SIGCHLD, &follower->child_before, NULL);
-	sigaction(SIGPIPE, &follower->pipe_before, NULL);
 	sigprocmask(SIG_SETMASK, &follower->before, NULL);
 }
 
@@ -100,20 +96,29 @@ static int start(struct follower *follower, char **argv)
 	return launch_failed(argv[0], error);
 }
 
-/* The program stopped for the terminal: stop as well, so that the shell has its prompt back; go on with it. A stop that
- * some other program ordered (SIGSTOP) is not copied: who continues it knows nothing of us. */
+/* The program stopped for the terminal: stop as well, so that the shell has its prompt back. Who continues us continues
+ * the group, or we are sent a SIGCONT to pass on. A stop that some other program ordered (SIGSTOP) is not copied: who
+ * continues it knows nothing of us. */
 static void stop_too(const struct follower *follower, int stop_signal)
 {
-	sigset_t one;
+	siginfo_t news = {0};
+	sigset_t one, pending;
 
 	if (stop_signal != SIGTSTP && stop_signal != SIGTTIN && stop_signal != SIGTTOU)
 		return;
+	raise(stop_signal);
+	/* Continued since then? The raise has thrown away our part of it; to stop now would be for ever. */
+	if (waitid(P_PID, (id_t)follower->child, &news, WCONTINUED | WNOHANG) == 0 && news.si_pid == follower->child) {
+		kill(getpid(), SIGCONT); /* throws away the stop */
+		return;
+	}
 	sigemptyset(&one);
 	sigaddset(&one, stop_signal);
-	raise(stop_signal);
 	sigprocmask(SIG_UNBLOCK, &one, NULL); /* stops here; not at all in a group that no shell looks after */
 	sigprocmask(SIG_BLOCK, &follower->blocked, NULL);
-	kill(follower->child, SIGCONT);
+	sigpending(&pending);
+	if (!sigismember(&pending, SIGCONT))
+		kill(follower->child, SIGCONT);
 }
 
 /* True when the program has ended, with *ret_status as a shell gives it. */
@@ -132,17 +137,27 @@ static bool reap(const struct follower *follower, int *ret_status)
 	return false;
 }
 
-static void pass_signals(const struct follower *follower)
+static void pass_on(const struct follower *follower, const struct signalfd_siginfo *info)
+{
+	union sigval value = {.sival_ptr = (void *)(uintptr_t)info->ssi_ptr};
+
+	if (info->ssi_code == SI_QUEUE)
+		sigqueue(follower->child, (int)info->ssi_signo, value);
+	else
+		kill(follower->child, (int)info->ssi_signo);
+}
+
+static void pass_signals(struct follower *follower)
 {
 	struct signalfd_siginfo info;
 
 	while (read(follower->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		if (info.ssi_signo == SIGCHLD || info.ssi_code == SI_KERNEL)
+		/* our own: of a write nobody reads, of a stop that did not come to pass */
+		if (info.ssi_signo == SIGCHLD || (info.ssi_code <= SI_USER && info.ssi_pid == (uint32_t)getpid()))
 			continue;
-		/* what the program sends to its own group reaches it without us */
-		if (info.ssi_pid == (uint32_t)follower->child)
-			continue;
-		kill(follower->child, (int)info.ssi_signo);
+		/* the program knows what it sends, to its parent or to its group */
+		if (!witness_saw(&follower->witness, &info) && info.ssi_pid != (uint32_t)follower->child)
+			pass_on(follower, &info);
 	}
 }
 
@@ -168,22 +183,26 @@ static int watch(const char *session)
 
 int launch_follow(const char *session, char **argv)
 {
-	struct follower follower = {0};
+	struct follower follower = {.witness = {.fd = -1}};
 	struct pollfd wait_for[2];
-	char mark[64];
+	char run[24];
+	uint64_t run_id = process_new_id();
 	int status, folder_fd;
 
-	snprintf(mark, sizeof(mark), "SUBLET_RUN=%d.%llu", (int)getpid(),
-		(unsigned long long)process_start_ticks(getpid(), NULL));
-	if (setenv("SUBLET_FOLLOW", "1", 1) || setenv("SUBLET_RUN", strchr(mark, '=') + 1, 1))
+	snprintf(run, sizeof(run), "%016llx", (unsigned long long)run_id);
+	if (setenv("SUBLET_FOLLOW", "1", 1) || setenv("SUBLET_RUN", run, 1))
 		return fail(STATUS_BAD, "out of memory; try again");
 	folder_fd = watch(session);
 	status = signals_take(&follower);
-	if (!status)
-		status = start(&follower, argv);
 	if (status)
 		return status;
-	members_init(&follower.members, session, mark, follower.child);
+	witness_start(&follower.witness, follower.signal_fd, argv);
+	status = start(&follower, argv);
+	if (status) {
+		witness_stop(&follower.witness);
+		return status;
+	}
+	members_init(&follower.members, session, run_id, follower.child);
 	wait_for[0] = (struct pollfd){.fd = follower.signal_fd, .events = POLLIN};
 	wait_for[1] = (struct pollfd){.fd = folder_fd, .events = POLLIN};
 	while (!reap(&follower, &status)) {
@@ -196,5 +215,6 @@ int launch_follow(const char *session, char **argv)
 	members_scan(&follower.members);
 	members_report(&follower.members);
 	members_release(&follower.members);
+	witness_stop(&follower.witness);
 	return status;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/size.h"
@@ -19,21 +20,30 @@ int launch_exec(char **argv)
 	return launch_failed(argv[0], errno);
 }
 
-/* Is there a file that execvp would have tried? */
+static bool is_file(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Is there a file that @command names, in PATH unless it has a slash? A folder of that name is none. */
 static bool command_exists(const char *command)
 {
 	const char *p = getenv("PATH");
 	bool found = false;
 
+	if (!*command)
+		return false;
 	if (strchr(command, '/'))
-		return access(command, F_OK) == 0;
+		return is_file(command);
 	for (; p && *p && !found; p += p[0] == ':') {
 		size_t length = strcspn(p, ":");
 		char *path;
 
-		if (asprintf(&path, "%.*s/%s", (int)length, length ? p : ".", command) < 0)
+		if (asprintf(&path, "%.*s/%s", length ? (int)length : 1, length ? p : ".", command) < 0)
 			return false;
-		found = access(path, X_OK) == 0;
+		found = is_file(path);
 		free(path);
 		p += length;
 	}
@@ -44,6 +54,10 @@ int launch_failed(const char *command, int error)
 {
 	uint64_t ignored;
 
+	/* what execvp says when PATH has a folder of that name, or a folder that may not be searched, and no such file
+	 */
+	if (error == EACCES && !strchr(command, '/') && !command_exists(command))
+		error = ENOENT;
 	if (error == ENOENT || error == ENOTDIR) {
 		/* a script of a moved virtual environment is there, the python its first line names is not */
 		if (command_exists(command))

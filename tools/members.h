@@ -5,19 +5,20 @@
 #define SUBLET_TOOLS_MEMBERS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct member;
 
 struct members {
-	const char *session;  /* borrowed */
-	const char *run_mark; /* "SUBLET_RUN=...", in the environment of every process of the run; borrowed */
+	const char *session; /* borrowed */
+	uint64_t run_id;     /* SUBLET_RUN, in the environment of every process of the run and from there in its page */
 	int command_pid;
 	struct member *list;
 	size_t count;
 };
 
 /* Empty set for the run of @command_pid. */
-void members_init(struct members *members, const char *session, const char *run_mark, int command_pid);
+void members_init(struct members *members, const char *session, uint64_t run_id, int command_pid);
 void members_release(struct members *members);
 
 /* Look for new processes and at known ones; print a line for each first device memory and each end. */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lifecycle/stats.h"
 #include "tools/command.h"
 
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -83,7 +84,18 @@ static char *path_of_name(const char *name, int *ret_status)
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	char *parent, *path;
 
-	if (!*name || strspn(name, NAME_LETTERS) != strlen(name) || strlen(name) > NAME_MAX_BYTES || name[0] == '.') {
+	if (strlen(name) > NAME_MAX_BYTES) {
+		*ret_status =
+			fail(STATUS_USAGE, "session name '%.*s...' is longer than %d letters; choose a shorter one",
+				NAME_MAX_BYTES, name, NAME_MAX_BYTES);
+		return NULL;
+	}
+	if (name[0] == '.') {
+		*ret_status = fail(STATUS_USAGE,
+			"session name '%s' starts with a dot; leave it out, or name a folder as './%s'", name, name);
+		return NULL;
+	}
+	if (!*name || strspn(name, NAME_LETTERS) != strlen(name)) {
 		*ret_status = fail(STATUS_USAGE,
 			"session name '%s' is not a word of letters, digits, '.', '_' and '-'; a folder is named with a slash in it",
 			name);
@@ -118,6 +130,15 @@ static char *path_of_folder(const char *folder, int *ret_status)
 	return path;
 }
 
+/* Longer ones would cost the counters, and later the socket. The path itself would push the remedy out of the line. */
+static int check_length(const char *path)
+{
+	if (strlen(path) <= STATS_DIR_BYTES_MAX)
+		return STATUS_GOOD;
+	return fail(STATUS_BAD, "session folder '%.40s...' has a path of %zu bytes, at most %d can be used; %s", path,
+		strlen(path), STATS_DIR_BYTES_MAX, fix);
+}
+
 char *session_dir_open(const char *name_or_dir, int *ret_status)
 {
 	char *path, *absolute = NULL;
@@ -131,11 +152,19 @@ char *session_dir_open(const char *name_or_dir, int *ret_status)
 					: path_of_name(name_or_dir, ret_status);
 	if (!path)
 		return NULL;
-	*ret_status = make_private(path);
+	*ret_status = check_length(path);
+	if (!*ret_status)
+		*ret_status = make_private(path);
 	if (!*ret_status) {
 		absolute = realpath(path, NULL);
 		if (!absolute)
 			*ret_status = fail(STATUS_BAD, "session folder '%s': %s; %s", path, strerror(errno), fix);
+		else
+			*ret_status = check_length(absolute);
+	}
+	if (*ret_status) {
+		free(absolute);
+		absolute = NULL;
 	}
 	free(path);
 	return absolute;

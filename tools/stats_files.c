@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/process.h"
 #include "lifecycle/stats.h"
 
 void stats_files_each(const char *session, void (*visit)(int pid, void *arg), void *arg)
@@ -31,53 +30,41 @@ void stats_files_each(const char *session, void (*visit)(int pid, void *arg), vo
 
 enum { YOUNG_SECONDS = 2 };
 
-static bool file_path(char *path, size_t room, const char *session, int pid)
-{
-	return snprintf(path, room, "%s/proc-%d.stats", session, pid) < (int)room;
-}
-
 static void remove_file(const char *session, int pid)
 {
 	char path[4096];
 
-	if (file_path(path, sizeof(path), session, pid))
+	if (stats_path(path, sizeof(path), session, pid))
 		unlink(path);
 }
 
-/* The follower of another run may not have opened the file of a short-lived process yet. */
-static bool is_young(const char *session, int pid)
+void stats_files_remove(const char *session, int pid, uint64_t page_id)
 {
-	char path[4096];
-	struct stat st;
+	struct stats_page page;
+	int fd = stats_open(session, pid, &page);
 
-	return file_path(path, sizeof(path), session, pid) && stat(path, &st) == 0 &&
-	       st.st_ctime + YOUNG_SECONDS > time(NULL);
-}
-
-void stats_files_remove(const char *session, int pid, uint64_t start_ticks)
-{
-	const struct stats_page *page = stats_open(session, pid);
-
-	if (!page)
+	if (fd < 0)
 		return;
-	if (page->start_ticks == start_ticks)
+	if (page.page_id == page_id)
 		remove_file(session, pid);
-	stats_unmap(page);
+	close(fd);
 }
 
 static void sweep_one(int pid, void *arg)
 {
 	const char *session = arg;
-	const struct stats_page *page = stats_open(session, pid);
-	uint64_t start_ticks;
+	struct stats_page page;
+	struct stat st;
+	int fd = stats_open(session, pid, &page);
 
 	/* not a page, perhaps not yet: its process is about to fill it */
-	if (!page)
+	if (fd < 0)
 		return;
-	start_ticks = page->start_ticks;
-	stats_unmap(page);
-	if (process_start_ticks(pid, NULL) != start_ticks && !is_young(session, pid))
-		remove_file(session, pid);
+	/* Without a lock only a pid is left to ask about, and it may count in another namespace: those stay. A young
+	 * file may be that of a short-lived process, which the follower of another run has not opened yet. */
+	if (page.locked && stats_is_over(fd, &page) && fstat(fd, &st) == 0 && st.st_ctime + YOUNG_SECONDS <= time(NULL))
+		stats_files_remove(session, pid, page.page_id);
+	close(fd);
 }
 
 void stats_files_sweep(const char *session)

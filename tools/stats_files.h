@@ -8,8 +8,9 @@
 /* Call @visit with the pid of every such file of @session. A folder that cannot be read has none. */
 void stats_files_each(const char *session, void (*visit)(int pid, void *arg), void *arg);
 
-/* Remove the file of process @pid that started at @start_ticks; that of a later process with the same pid stays. */
-void stats_files_remove(const char *session, int pid, uint64_t start_ticks);
+/* Remove the file of process @pid that holds page @page_id; that of a later process or program with the same pid stays.
+ */
+void stats_files_remove(const char *session, int pid, uint64_t page_id);
 
 /* Remove the files of processes that are gone (killed, or their follower was). */
 void stats_files_sweep(const char *session);

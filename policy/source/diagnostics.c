@@ -46,9 +46,7 @@ static const char *safe_text(struct arena *arena, const char *format, va_list ar
 	for (size_t i = 0; left;) {
 		size_t bytes = utf8_length(line + i, left);
 
-		/* no UTF-8, or cut by the buffer; control characters; C1 controls, which terminals obey too */
-		if (!bytes || (unsigned char)line[i] < 0x20 || line[i] == 0x7f ||
-			((unsigned char)line[i] == 0xc2 && (unsigned char)line[i + 1] < 0xa0)) {
+		if (!bytes || utf8_is_control(line + i)) { /* no UTF-8, or cut by the buffer */
 			if (!bytes)
 				bytes = 1;
 			line[out++] = '?';
@@ -185,15 +183,15 @@ static struct line find_line(struct line_cursor *cursor, uint32_t number)
 }
 
 /* The source line and the carets below. Characters that a terminal would obey are shown as '?'. */
-static void print_line(struct line line, struct where where, struct text *to)
+static void print_line(struct line line, struct where where, struct output *to)
 {
-	struct text carets = {0};
+	struct output carets = {0};
 	uint32_t column = 1, from = 1;
 
 	if (where.column > LINE_MAX_SHOWN - 40)
 		from = where.column - 40;
-	text_add(to, "  ");
-	text_add(&carets, "  ");
+	output_add(to, "  ");
+	output_add(&carets, "  ");
 	for (size_t i = 0; i < line.length; column++) {
 		size_t bytes = utf8_length(line.bytes + i, line.length - i);
 		unsigned char c = (unsigned char)line.bytes[i];
@@ -201,37 +199,36 @@ static void print_line(struct line line, struct where where, struct text *to)
 		if (column >= from && column < from + LINE_MAX_SHOWN && c != '\r') {
 			bool is_tab = c == '\t';
 
-			if (!bytes || (c < 0x20 && !is_tab) || c == 0x7f ||
-				(c == 0xc2 && (unsigned char)line.bytes[i + 1] < 0xa0))
-				text_add_bytes(to, "?", 1);
+			if (!bytes || (utf8_is_control(line.bytes + i) && !is_tab))
+				output_add_bytes(to, "?", 1);
 			else
-				text_add_bytes(to, line.bytes + i, bytes);
+				output_add_bytes(to, line.bytes + i, bytes);
 			if (column < where.column)
-				text_add_bytes(&carets, is_tab ? "\t" : " ", 1);
+				output_add_bytes(&carets, is_tab ? "\t" : " ", 1);
 			else if (column < where.column + where.length)
-				text_add_bytes(&carets, "^", 1);
+				output_add_bytes(&carets, "^", 1);
 		}
 		i += bytes ? bytes : 1;
 	}
 	if (column <= where.column) { /* behind the line's end: something is missing there */
 		for (; column < where.column && column < from + LINE_MAX_SHOWN; column++)
-			text_add_bytes(&carets, " ", 1);
-		text_add_bytes(&carets, "^", 1);
+			output_add_bytes(&carets, " ", 1);
+		output_add_bytes(&carets, "^", 1);
 	}
-	text_add(to, "\n%s\n", text_get(&carets));
-	text_release(&carets);
+	output_add(to, "\n%s\n", output_get(&carets));
+	output_release(&carets);
 }
 
-static void print_place(const char *file, struct where where, struct text *to)
+static void print_place(const char *file, struct where where, struct output *to)
 {
 	if (where.line)
-		text_add(to, "%s:%u:%u: ", file, where.line, where.column);
+		output_add(to, "%s:%u:%u: ", file, where.line, where.column);
 	else
-		text_add(to, "%s: ", file);
+		output_add(to, "%s: ", file);
 }
 
 void diagnostics_print(const struct diagnostics *diagnostics, const char *file, const char *source, size_t source_bytes,
-	struct text *to)
+	struct output *to)
 {
 	struct line_cursor cursor = {source, source_bytes, 0, 1}, elsewhere = cursor;
 
@@ -239,40 +236,40 @@ void diagnostics_print(const struct diagnostics *diagnostics, const char *file, 
 		const struct diagnostic *d = &diagnostics->list[i];
 
 		print_place(file, d->where, to);
-		text_add(to, "%s: %s\n", message_is_error(d->message) ? "error" : "warning", d->text);
+		output_add(to, "%s: %s\n", message_is_error(d->message) ? "error" : "warning", d->text);
 		if (d->where.line && source)
 			print_line(find_line(&cursor, d->where.line), d->where, to);
 		for (const struct diagnostic_note *note = d->notes; note; note = note->next) {
 			if (note->where.line)
 				print_place(file, note->where, to);
-			text_add(to, "note: %s\n", note->text);
+			output_add(to, "note: %s\n", note->text);
 			if (note->where.line && source)
 				print_line(find_line(&elsewhere, note->where.line), note->where, to);
 		}
 	}
 }
 
-void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct text *to)
+void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct output *to)
 {
-	text_add(to, "[");
+	output_add(to, "[");
 	for (size_t i = 0; i < diagnostics->count; i++) {
 		const struct diagnostic *d = &diagnostics->list[i];
 
-		text_add(to, "%s\n  {\"file\": ", i ? "," : "");
-		text_add_json(to, file);
-		text_add(to,
+		output_add(to, "%s\n  {\"file\": ", i ? "," : "");
+		output_add_json(to, file);
+		output_add(to,
 			", \"line\": %u, \"column\": %u, \"length\": %u, \"severity\": \"%s\", \"kind\": \"%s\", \"text\": ",
 			d->where.line, d->where.column, d->where.length,
 			message_is_error(d->message) ? "error" : "warning", message_word(d->message));
-		text_add_json(to, d->text);
-		text_add(to, ", \"notes\": [");
+		output_add_json(to, d->text);
+		output_add(to, ", \"notes\": [");
 		for (const struct diagnostic_note *note = d->notes; note; note = note->next) {
-			text_add(to, "%s{\"line\": %u, \"column\": %u, \"text\": ", note == d->notes ? "" : ", ",
+			output_add(to, "%s{\"line\": %u, \"column\": %u, \"text\": ", note == d->notes ? "" : ", ",
 				note->where.line, note->where.column);
-			text_add_json(to, note->text);
-			text_add(to, "}");
+			output_add_json(to, note->text);
+			output_add(to, "}");
 		}
-		text_add(to, "]}");
+		output_add(to, "]}");
 	}
-	text_add(to, "%s]", diagnostics->count ? "\n" : "");
+	output_add(to, "%s]", diagnostics->count ? "\n" : "");
 }

@@ -10,7 +10,7 @@
 
 #include "base/attributes.h"
 #include "policy/source/arena.h"
-#include "policy/source/text.h"
+#include "policy/source/output.h"
 
 /* A place in the file. Columns count characters. Line 0: the file as a whole. */
 struct where {
@@ -61,9 +61,9 @@ void diagnostics_sort(struct diagnostics *diagnostics);
 
 /* Add all as text for people. @source is the file's text, NULL when it could not be read. */
 void diagnostics_print(const struct diagnostics *diagnostics, const char *file, const char *source, size_t source_bytes,
-	struct text *to);
+	struct output *to);
 /* Add all as one JSON array. */
-void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct text *to);
+void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct output *to);
 
 bool message_is_error(enum message message);
 /* The word that stands for the kind in JSON and names its test. */

@@ -6,10 +6,10 @@
 #define SUBLET_POLICY_SOURCE_EXPLAIN_H
 
 #include "policy/source/facts.h"
-#include "policy/source/text.h"
+#include "policy/source/output.h"
 
 /* @file names the policy in the output. */
-void explain(const struct policy *policy, const char *file, const struct typed_facts *facts, struct text *to);
-void explain_json(const struct policy *policy, const char *file, const struct typed_facts *facts, struct text *to);
+void explain(const struct policy *policy, const char *file, const struct typed_facts *facts, struct output *to);
+void explain_json(const struct policy *policy, const char *file, const struct typed_facts *facts, struct output *to);
 
 #endif

@@ -42,27 +42,27 @@ static const struct {
 	{"FREE", free_words},
 };
 
-static void add_words(struct text *to, const char *name, size_t length)
+static void add_words(struct output *to, const char *name, size_t length)
 {
 	for (size_t i = 0; i < sizeof(word_lists) / sizeof(word_lists[0]); i++) {
 		if (strlen(word_lists[i].name) != length || strncmp(word_lists[i].name, name, length) != 0)
 			continue;
-		text_add(to, "{\"enum\": [");
+		output_add(to, "{\"enum\": [");
 		for (const char *const *word = word_lists[i].words; *word; word++)
-			text_add(to, "%s\"%s\"", word == word_lists[i].words ? "" : ", ", *word);
-		text_add(to, "]}");
+			output_add(to, "%s\"%s\"", word == word_lists[i].words ? "" : ", ", *word);
+		output_add(to, "]}");
 	}
 }
 
-static void add_place(struct text *to, const char *name, size_t length)
+static void add_place(struct output *to, const char *name, size_t length)
 {
 	for (size_t i = 0; i < POLICY_PLACE_COUNT; i++)
 		if (strlen(places[i].name) == length && strncmp(places[i].name, name, length) == 0)
-			text_add(to, "{\"$ref\": \"#/$defs/%s\"}", places[i].definition);
+			output_add(to, "{\"$ref\": \"#/$defs/%s\"}", places[i].definition);
 }
 
 /* @text with its placeholders filled in. */
-static void add_fragment(struct text *to, const char *text)
+static void add_fragment(struct output *to, const char *text)
 {
 	static const char words[] = "{words:", place[] = "{place:";
 
@@ -76,45 +76,45 @@ static void add_fragment(struct text *to, const char *text)
 			add_place(to, text + sizeof(place) - 1, (size_t)(end - text) - sizeof(place) + 1);
 			text = end + 1;
 		} else {
-			text_add_bytes(to, text++, 1);
+			output_add_bytes(to, text++, 1);
 		}
 	}
 }
 
-static void add_mapping(struct text *to, enum policy_place place)
+static void add_mapping(struct output *to, enum policy_place place)
 {
 	const char *before = "";
 
-	text_add(to, "{\"type\": \"object\", \"additionalProperties\": false,\n      \"properties\": {");
+	output_add(to, "{\"type\": \"object\", \"additionalProperties\": false,\n      \"properties\": {");
 	for (size_t i = 0; i < policy_keys_count; i++) {
 		if (!(policy_keys[i].places & place))
 			continue;
 		/* allOf: beside a $ref older validators read nothing else */
-		text_add(to, "%s\n        \"%s\": {\"description\": ", before, policy_keys[i].name);
-		text_add_json(to, policy_keys[i].sentence);
-		text_add(to, ", \"allOf\": [");
+		output_add(to, "%s\n        \"%s\": {\"description\": ", before, policy_keys[i].name);
+		output_add_json(to, policy_keys[i].sentence);
+		output_add(to, ", \"allOf\": [");
 		add_fragment(to, fragment(policy_keys[i].type));
-		text_add(to, "]}");
+		output_add(to, "]}");
 		before = ",";
 	}
-	text_add(to, "}");
+	output_add(to, "}");
 	before = ",\n      \"required\": [";
 	for (size_t i = 0; i < policy_keys_count; i++) {
 		if (!(policy_keys[i].places & place) || !policy_keys[i].is_required)
 			continue;
-		text_add(to, "%s\"%s\"", before, policy_keys[i].name);
+		output_add(to, "%s\"%s\"", before, policy_keys[i].name);
 		before = ", ";
 	}
-	text_add(to, "%s}", before[0] == ',' && before[1] == ' ' ? "]" : "");
+	output_add(to, "%s}", before[0] == ',' && before[1] == ' ' ? "]" : "");
 }
 
-void schema_print(struct text *to)
+void schema_print(struct output *to)
 {
-	text_add(to, "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n"
-		     "  \"title\": \"Sublet policy\",\n  \"$ref\": \"#/$defs/policy\",\n  \"$defs\": {\n");
-	text_add(to, "    \"name\": ");
+	output_add(to, "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n"
+		       "  \"title\": \"Sublet policy\",\n  \"$ref\": \"#/$defs/policy\",\n  \"$defs\": {\n");
+	output_add(to, "    \"name\": ");
 	add_fragment(to, fragment(TYPE_NAME));
-	text_add(to,
+	output_add(to,
 		",\n    \"names\": {\"anyOf\": [{\"$ref\": \"#/$defs/name\"}, {\"type\": \"array\", \"items\": "
 		"{\"$ref\": \"#/$defs/name\"}}]},\n"
 		"    \"bytes\": {\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"type\": \"string\", \"pattern\": "
@@ -124,8 +124,8 @@ void schema_print(struct text *to)
 		"{\"$ref\": \"#/$defs/scalar\"}}]},\n"
 		"    \"texts\": {\"$ref\": \"#/$defs/scalars\"}");
 	for (size_t i = 0; i < POLICY_PLACE_COUNT; i++) {
-		text_add(to, ",\n    \"%s\": ", places[i].definition);
+		output_add(to, ",\n    \"%s\": ", places[i].definition);
 		add_mapping(to, places[i].place);
 	}
-	text_add(to, "\n  }\n}\n");
+	output_add(to, "\n  }\n}\n");
 }

@@ -4,8 +4,8 @@
 #ifndef SUBLET_POLICY_SOURCE_SCHEMA_H
 #define SUBLET_POLICY_SOURCE_SCHEMA_H
 
-#include "policy/source/text.h"
+#include "policy/source/output.h"
 
-void schema_print(struct text *to);
+void schema_print(struct output *to);
 
 #endif

@@ -40,19 +40,19 @@ enum shape {
 	PYTHON_ONLY, /* nothing the index knows: every pattern is tried on every frame */
 };
 
-static void write_policy(struct text *text, enum shape shape)
+static void write_policy(struct output *text, enum shape shape)
 {
-	text_add(text,
+	output_add(text,
 		"version: 1\nroles: [train, rollout, reference, critic]\n"
 		"phases: [decode, suffix, update]\n"
 		"triggers: [{enter: decode, command: true}, {enter: suffix, command: true}, {enter: update, command: true}]\nobjects:\n");
 	for (int i = 0; i < OBJECTS; i++) {
 		static const char *const roles[] = {"train", "rollout", "reference", "critic"};
 
-		text_add(text, "  - name: object_%d\n    match: {python: '*module_%d:*'", i, i);
+		output_add(text, "  - name: object_%d\n    match: {python: '*module_%d:*'", i, i);
 		if (shape == MIXED)
-			text_add(text, ", role: %s, size: '%dMiB..%dMiB'", roles[i % 4], i, i + 40);
-		text_add(text, "}\n    class: permanent\n    resident: [decode, update]\n    otherwise: park\n");
+			output_add(text, ", role: %s, size: '%dMiB..%dMiB'", roles[i % 4], i, i + 40);
+		output_add(text, "}\n    class: permanent\n    resident: [decode, update]\n    otherwise: park\n");
 	}
 }
 
@@ -62,7 +62,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-static double load_ns(struct policy_source *source, const struct text *text)
+static double load_ns(struct policy_source *source, const struct output *text)
 {
 	double times[RUNS];
 	struct errinfo error;
@@ -70,7 +70,7 @@ static double load_ns(struct policy_source *source, const struct text *text)
 	for (int i = 0; i < RUNS; i++) {
 		double start = used_ns();
 
-		if (policy_source_load(source, text_get(text), text->length, &error) || !source->block.bytes)
+		if (policy_source_load(source, output_get(text), text->length, &error) || !source->block.bytes)
 			fail("the policy is not accepted");
 		times[i] = used_ns() - start;
 		if (i + 1 < RUNS)
@@ -134,7 +134,7 @@ static void open_block(const struct policy_source *source, struct policy *ret_po
 
 int main(void)
 {
-	struct text mixed = {0}, python = {0};
+	struct output mixed = {0}, python = {0};
 	struct policy_source source;
 	struct policy policy;
 	double load, match, known, start, open;
@@ -161,7 +161,7 @@ int main(void)
 	printf("  rule and decision, 8 frames      %8.3f us (worst case, no bar)\n",
 		decide_ns(&policy, true, LOOPS_SLOW) / 1e3);
 	policy_source_release(&source);
-	text_release(&mixed);
-	text_release(&python);
+	output_release(&mixed);
+	output_release(&python);
 	return load < 100e6 && match < 1e3 ? 0 : 1;
 }

@@ -101,6 +101,12 @@ class Check(PolicyCase):
     def schema_with_a_file_exits_2(self):
         self.refuses(2, "'--schema' takes no file", "check", "--schema", "grpo.yaml")
 
+    def file_name_with_an_escape_sequence_is_shown_without_it(self):
+        name = self.given_file("a\x1b[31m\nb.yaml", "version: 2\n")
+        got = self.sublet("check", name)
+        self.assertTrue(got.stdout.startswith("a?[31m?b.yaml:1:10: error: version 2"), got.stdout)
+        self.assertEqual(json.loads(self.sublet("check", "--json", name).stdout)[0]["file"], name)
+
     def strict_makes_warnings_count(self):
         self.given_file("warned.yaml", "version: 1\nphases: [a, b]\n")
         self.assertEqual(self.sublet("check", "warned.yaml").returncode, 0)

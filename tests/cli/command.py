@@ -95,6 +95,10 @@ class BadInput(harness.Case):
     def a_newline_in_a_word_keeps_the_answer_on_one_line(self):
         self.refuses(2, "unknown command", "ru\nn\nx")
 
+    def control_characters_in_a_word_do_not_reach_the_terminal(self):
+        got = self.refuses(2, "unknown command 'r?[31mu\u00e9n?'", "r\x1b[31mu\u00e9n\x07", env=dict(self.env, LC_ALL="C.UTF-8"))
+        self.assertFalse([c for c in got.stderr[:-1] if ord(c) < 32 or ord(c) == 127], got)
+
     def a_full_disk_under_the_result_exits_1(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full here")

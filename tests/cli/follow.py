@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 
 import harness
@@ -129,6 +130,38 @@ class Terminal(harness.Case):
         self.given_output_until(master, "ready")
         os.write(master, b"\x1a")
         self.given_output_until(master, "stopped %d" % (128 + signal.SIGTSTP))
+        seen = self.given_output_until(master, "status 4")
+        self.assertIn("over", seen)
+        os.waitpid(pid, 0)
+        os.close(master)
+
+
+    def continue_by_fg_reaches_the_program_once(self):
+        count = os.path.join(self.folder, "count")
+        program = os.path.join(self.folder, "program.py")
+        with open(program, "w") as text:
+            text.write("import signal, time\n"
+                       "signal.signal(signal.SIGCONT, lambda *_: open('%s', 'a').write('x'))\n"
+                       "print('ready', flush=True)\n"
+                       "end = time.time() + 2.5\nwhile time.time() < end: time.sleep(0.05)\n" % count)
+        pid, master = self.given_terminal("%s run --follow -- %s %s; echo stopped $?; fg; echo status $?" %
+                                          (harness.EXE, sys.executable, program))
+        self.given_output_until(master, "ready")
+        os.write(master, b"\x1a")
+        self.given_output_until(master, "status 0")
+        os.waitpid(pid, 0)
+        os.close(master)
+        with open(count) as text:
+            self.assertEqual(text.read(), "x")
+
+    def continue_of_the_follower_alone_continues_the_program(self):
+        # by another program than the shell, which continues its job's whole group
+        program = harness.PAGE_WRITER + " say=ready sleep=700 say=over exit=4"
+        pid, master = self.given_terminal("%s run --follow -- %s; follower=$(jobs -p); %s -c \"import os; "
+                                          "os.kill($follower, 18)\"; wait $follower; echo status $?" %
+                                          (harness.EXE, program, sys.executable))
+        self.given_output_until(master, "ready")
+        os.write(master, b"\x1a")
         seen = self.given_output_until(master, "status 4")
         self.assertIn("over", seen)
         os.waitpid(pid, 0)

@@ -16,6 +16,7 @@ BUILD = os.environ["SUBLET_TEST_BUILD"]
 SIM_FOLDER = os.environ["SUBLET_TEST_SIM_FOLDER"]
 COMPILER = os.environ["SUBLET_TEST_COMPILER"]
 PAGE_WRITER = os.environ["SUBLET_TEST_PAGE_WRITER"]
+FORKER = os.environ["SUBLET_TEST_FORKER"]
 
 # What a developer's shell may have set and what would change the outcome.
 UNWANTED = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "POSIXLY_CORRECT")

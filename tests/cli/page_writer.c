@@ -2,7 +2,8 @@
  * Stands in for a preloaded process where a test is about its page alone: does with the counters what its words say.
  *   managed=BYTES small=BYTES pinned=BYTES   count an allocation
  *   free=BYTES                               end of a managed one
- *   sleep=MS  say=TEXT  exit=STATUS  kill    wait, print a line, end, end by SIGKILL */
+ *   sleep=MS  say=TEXT  exit=STATUS  kill    wait, print a line, end, end by SIGKILL
+ *   exec                                     become a new program, which does what the words behind say */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ int main(int argc, char **argv)
 	int status = 0;
 	bool shared;
 
-	page = stats_create(getenv("SUBLET_SESSION"), getenv("SUBLET_ROLE"), &shared);
+	page = stats_create(getenv("SUBLET_SESSION"), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	if (!shared)
 		return 99;
 	for (int i = 1; i < argc; i++) {
@@ -42,6 +43,8 @@ int main(int argc, char **argv)
 			status = (int)number;
 		else if (strcmp(argv[i], "kill") == 0)
 			kill(getpid(), SIGKILL);
+		else if (strcmp(argv[i], "exec") == 0)
+			execv("/proc/self/exe", argv + i);
 		else
 			return 98;
 	}

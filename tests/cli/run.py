@@ -196,8 +196,17 @@ class Refusals(harness.Case):
             self.refuses(2, "role '%s' is not a word" % role, "run", "--role", role, "true")
 
     def session_names_that_are_no_words_exit_2(self):
-        for name in ("", "..", ".hidden", "a b", "n" * 65):
-            self.refuses(2, "session name '%s'" % name, "run", "--session", name, "true")
+        for name in ("", "a b", "a:b", "\u00e9"):
+            self.refuses(2, "session name '%s' is not a word" % name, "run", "--session", name, "true")
+
+    def session_names_that_are_too_long_exit_2_and_name_the_limit(self):
+        self.refuses(2, "session name '%s...' is longer than 64 letters; choose a shorter one" % ("n" * 64), "run",
+                     "--session", "n" * 65, "true")
+        self.assertEqual(self.sublet("run", "--session", "n" * 64, "true").returncode, 0)
+
+    def session_names_with_a_dot_in_front_exit_2_and_name_the_rule(self):
+        for name in ("..", ".hidden"):
+            self.refuses(2, "session name '%s' starts with a dot" % name, "run", "--session", name, "true")
 
     def session_folder_that_is_a_link_exits_1(self):
         os.mkdir(os.path.join(self.folder, "real"), 0o700)
@@ -249,6 +258,24 @@ class Refusals(harness.Case):
         self.refuses(127, "cannot find command 'no-such-program'", "run", "no-such-program")
         self.refuses(127, "cannot find command './no-such'", "run", "--", "./no-such", "x")
         self.refuses(127, "cannot find command 'no-such-program'", "run", "--follow", "no-such-program")
+
+    def command_without_a_name_exits_127(self):
+        for more in ([], ["--follow"]):
+            self.refuses(127, "cannot find command ''", "run", *more, "--", "")
+
+    def folder_in_path_is_not_taken_for_the_command(self):
+        os.mkdir(os.path.join(self.folder, "tool"))
+        env = dict(self.env, PATH=self.folder + ":" + self.env["PATH"])
+        for more in ([], ["--follow"]):
+            self.refuses(127, "cannot find command 'tool'; check its name and PATH", "run", *more, "tool", env=env)
+
+    def empty_part_of_path_is_the_folder_one_stands_in(self):
+        path = os.path.join(self.folder, "tool-here")
+        with open(path, "w") as text:
+            text.write("#!/no/such/python\n")
+        os.chmod(path, 0o755)
+        for value in (":/bin", "/bin::/usr/bin"):
+            self.refuses(126, "the interpreter it names is missing", "run", "tool-here", env=dict(self.env, PATH=value))
 
     def capacity_taken_for_the_command_is_explained(self):
         self.refuses(127, "write '--sim=40GiB'", "run", "--sim", "40GiB", "true")

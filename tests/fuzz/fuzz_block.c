@@ -19,7 +19,7 @@ static void match_and_explain(const struct policy *policy)
 	const char *frames[] = {"libtorch.so:resize", "llm.py:allocate_kv_cache"};
 	struct typed_facts facts = {
 		.facts = {.tag = "tag", .thread = "t", .library = "l", .stack_count = 2, .python_count = 2}};
-	struct text text = {0};
+	struct output text = {0};
 
 	facts.facts.stack = facts.facts.python = frames;
 	for (uint32_t i = 0; i < 8; i++) {
@@ -35,7 +35,7 @@ static void match_and_explain(const struct policy *policy)
 	facts.given[POLICY_KEY_TAG] = facts.given[POLICY_KEY_STACK] = facts.given[POLICY_KEY_SIZE] = true;
 	explain(policy, "fuzz", &facts, &text);
 	explain_json(policy, "fuzz", &facts, &text);
-	text_release(&text);
+	output_release(&text);
 }
 
 static void use(const struct policy *policy)

@@ -19,7 +19,7 @@ static void check(int holds)
 static void use(const struct policy *policy)
 {
 	struct typed_facts facts = {.facts = {.role = 0, .size_bytes = 1 << 20, .tag = "tag", .library = "libnccl.so"}};
-	struct text text = {0};
+	struct output text = {0};
 
 	for (uint32_t rule = 0; rule < policy->rules_count && rule < 64; rule++) {
 		for (uint32_t phase = 0; phase <= policy->phases_count; phase++) {
@@ -35,14 +35,14 @@ static void use(const struct policy *policy)
 	facts.given[POLICY_KEY_SIZE] = facts.given[POLICY_KEY_TAG] = facts.given[POLICY_KEY_LIBRARY] = true;
 	explain(policy, "fuzz", &facts, &text);
 	explain_json(policy, "fuzz", &facts, &text);
-	text_release(&text);
+	output_release(&text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	struct policy_source source;
 	struct errinfo error = {0};
-	struct text text = {0};
+	struct output text = {0};
 	struct policy policy;
 	enum sublet_err err = policy_source_load(&source, (const char *)data, bytes, &error);
 
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	/* every complaint has a place in the file, or is about all of it */
 	for (size_t i = 0; i < source.diagnostics.count; i++)
 		check(!source.diagnostics.list[i].where.line == !source.diagnostics.list[i].where.column);
-	text_release(&text);
+	output_release(&text);
 	policy_source_release(&source);
 	return 0;
 }

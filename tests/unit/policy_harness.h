@@ -18,13 +18,13 @@
 static inline void given_policy(struct policy_source *source, const char *text, struct policy *ret_policy)
 {
 	struct errinfo error = {0};
-	struct text said = {0};
+	struct output said = {0};
 
 	assert_int_equal(policy_source_load(source, text, strlen(text), &error), SUBLET_OK);
 	diagnostics_print(&source->diagnostics, "test", text, strlen(text), &said);
 	if (source->diagnostics.errors)
-		fail_msg("%s", text_get(&said));
-	text_release(&said);
+		fail_msg("%s", output_get(&said));
+	output_release(&said);
 	assert_int_equal(policy_open(source->block.bytes, source->block.size_bytes, ret_policy, &error), SUBLET_OK);
 }
 

@@ -6,50 +6,22 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include <dlfcn.h>
 
 #include "lifecycle/answers.h"
 #include "lifecycle/memory.h"
-#include "tools/sim/sim.h"
-
-#define MIB (1ull << 20)
-
-static struct lifecycle lc;
-static struct stats_page page;
-
-static void *find(const char *symbol, void *arg)
-{
-#define DRIVER_CALL(name, field, need)                                                                                 \
-	if (__builtin_strcmp(symbol, #name) == 0)                                                                      \
-		return (void *)name;
-#include "lifecycle/driver.def"
-	return NULL;
-}
+#include "tests/unit/lifecycle_fixture.h"
 
 static int setup(void **state)
 {
-	struct lifecycle_config config = lifecycle_config_default();
-	struct driver driver;
-	struct errinfo error;
-	CUcontext context;
-
-	sublet_sim_reset();
-	page = (struct stats_page){0};
-	config.arena_bytes = 1ull << 40;
-	return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
-	       driver_load(&driver, find, NULL, &error) || lifecycle_init(&lc, &driver, &config, &page, &error);
+	return fixture_begin() ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-	struct sim_counts counts;
+	const char *left = fixture_end();
 
-	sublet_sim_fail(NULL, 0, false, 0);
-	lifecycle_release(&lc);
-	sublet_sim_counts(&counts);
-	assert_int_equal(counts.live_handles, 0);
-	assert_int_equal(counts.live_mappings, 0);
-	assert_int_equal(counts.device_bytes[0], 0);
+	if (left)
+		fail_msg("%s", left);
 	return 0;
 }
 
@@ -57,7 +29,7 @@ static enum memory_verdict alloc(uint64_t bytes, CUdeviceptr *address, CUresult 
 {
 	enum stats_native why;
 
-	return memory_alloc(&lc, bytes, address, result, &why);
+	return memory_alloc(&fixture_lc, bytes, address, result, &why);
 }
 
 static void memory_alloc_then_free_gives_everything_back(void **state)
@@ -69,16 +41,16 @@ static void memory_alloc_then_free_gives_everything_back(void **state)
 	cuMemGetInfo_v2(&free_before, &total);
 	assert_int_equal(alloc(5 * MIB, &a, &result), MEMORY_ANSWERED);
 	assert_int_equal(result, CUDA_SUCCESS);
-	assert_true(answer_address_range(&lc, a + MIB, &base, &size));
+	assert_true(answer_address_range(&fixture_lc, a + MIB, &base, &size));
 	assert_int_equal(base, a);
 	assert_int_equal(size, 5 * MIB);
-	assert_false(answer_address_range(&lc, a + 5 * MIB, &base, &size));
-	assert_int_equal(memory_free(&lc, a + MIB, &result), MEMORY_PASS);
-	assert_int_equal(memory_free(&lc, a, &result), MEMORY_ANSWERED);
-	assert_int_equal(memory_free(&lc, a, &result), MEMORY_PASS);
-	assert_int_equal(answer_memory_info(&lc, &free_after, &total), CUDA_SUCCESS);
+	assert_false(answer_address_range(&fixture_lc, a + 5 * MIB, &base, &size));
+	assert_int_equal(memory_free(&fixture_lc, a + MIB, &result), MEMORY_PASS);
+	assert_int_equal(memory_free(&fixture_lc, a, &result), MEMORY_ANSWERED);
+	assert_int_equal(memory_free(&fixture_lc, a, &result), MEMORY_PASS);
+	assert_int_equal(answer_memory_info(&fixture_lc, &free_after, &total), CUDA_SUCCESS);
 	assert_int_equal(free_after, free_before);
-	assert_int_equal(page.device[0].managed.bytes, 0);
+	assert_int_equal(fixture_page.device[0].managed.bytes, 0);
 }
 
 static void memory_alloc_small_passes(void **state)

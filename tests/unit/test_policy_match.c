@@ -213,33 +213,33 @@ static uint32_t plain_match(const struct policy *policy, const struct policy_fac
 	return policy->rules_count - 1;
 }
 
-static void random_policy(struct text *text, uint32_t *seed, int rules)
+static void random_policy(struct output *text, uint32_t *seed, int rules)
 {
 	static const char *const apis[] = {"cuMemAlloc", "cuMemCreate", "'cuMemAlloc*'"};
 
-	text_add(text, "version: 1\nroles: [r0, r1, r2]\nphases: [p0, p1]\nobjects:\n");
+	output_add(text, "version: 1\nroles: [r0, r1, r2]\nphases: [p0, p1]\nobjects:\n");
 	for (int i = 0; i < rules; i++) {
-		text_add(text, "  - {name: o%d, class: permanent, match: {tag: 't%u*'", i, next_random(seed) % 8);
+		output_add(text, "  - {name: o%d, class: permanent, match: {tag: 't%u*'", i, next_random(seed) % 8);
 		if (next_random(seed) % 2)
-			text_add(text, ", role: r%u", next_random(seed) % 3);
+			output_add(text, ", role: r%u", next_random(seed) % 3);
 		if (next_random(seed) % 2)
-			text_add(text, ", size: [%uKiB..%uKiB, '>=%uKiB']", next_random(seed) % 50,
+			output_add(text, ", size: [%uKiB..%uKiB, '>=%uKiB']", next_random(seed) % 50,
 				50 + next_random(seed) % 50, next_random(seed) % 200);
 		if (next_random(seed) % 4 == 0)
-			text_add(text, ", phase: p%u", next_random(seed) % 2);
+			output_add(text, ", phase: p%u", next_random(seed) % 2);
 		if (next_random(seed) % 4 == 0)
-			text_add(text, ", api: %s", apis[next_random(seed) % 3]);
+			output_add(text, ", api: %s", apis[next_random(seed) % 3]);
 		if (next_random(seed) % 8 == 0)
-			text_add(text, ", device: %u", next_random(seed) % 3);
+			output_add(text, ", device: %u", next_random(seed) % 3);
 		/* with four literal bytes and without, in lists, with sets */
 		if (next_random(seed) % 2)
-			text_add(text, ", python: ['*mod_%u:*', '%s']", next_random(seed) % 30,
+			output_add(text, ", python: ['*mod_%u:*', '%s']", next_random(seed) % 30,
 				next_random(seed) % 4 ? "*init*file*" : "*i?i*");
 		if (next_random(seed) % 4 == 0)
-			text_add(text, ", stack: '*[l]ib%u.so*'", next_random(seed) % 4);
+			output_add(text, ", stack: '*[l]ib%u.so*'", next_random(seed) % 4);
 		if (next_random(seed) % 8 == 0)
-			text_add(text, ", library: '/usr/lib%u*'", next_random(seed) % 3);
-		text_add(text, "}}\n");
+			output_add(text, ", library: '/usr/lib%u*'", next_random(seed) % 3);
+		output_add(text, "}}\n");
 	}
 }
 
@@ -249,11 +249,11 @@ static void match_by_index_is_the_match_by_walking(void **state)
 
 	for (int round = 0; round < 20; round++) {
 		struct policy_source source;
-		struct text text = {0};
+		struct output text = {0};
 		struct policy policy;
 
 		random_policy(&text, &seed, 1 + round * 13); /* over the words of the index */
-		given_policy(&source, text_get(&text), &policy);
+		given_policy(&source, output_get(&text), &policy);
 		for (int i = 0; i < 2000; i++) {
 			char tag[16], python[32], stack[16], library[16];
 			const char *frames[] = {"xyz", python}, *natives[] = {"", stack};
@@ -277,7 +277,7 @@ static void match_by_index_is_the_match_by_walking(void **state)
 			assert_int_equal(policy_match(&policy, &facts), plain_match(&policy, &facts));
 		}
 		policy_source_release(&source);
-		text_release(&text);
+		output_release(&text);
 	}
 }
 

@@ -50,11 +50,11 @@ void *__wrap_realloc(void *old, size_t bytes)
 }
 
 /* Long enough to need several chunks of the arena. */
-static void long_policy(struct text *text)
+static void long_policy(struct output *text)
 {
-	text_add(text, "version: 1\nroles: [train, rollout]\nphases: [decode, update]\nobjects:\n");
+	output_add(text, "version: 1\nroles: [train, rollout]\nphases: [decode, update]\nobjects:\n");
 	for (int i = 0; i < 200; i++)
-		text_add(text,
+		output_add(text,
 			"  - {name: o%d, match: {role: [train, rollout], size: [1GiB, '>=%dMiB'], python: ['*a%d*', b]}, "
 			"class: permanent, resident: [decode, updat%c]}\n",
 			i, i + 1, i, i % 2 ? 'e' : 'f');
@@ -62,7 +62,7 @@ static void long_policy(struct text *text)
 
 static void load_with_any_allocation_failing_says_so_and_leaks_nothing(void **state)
 {
-	struct text text = {0};
+	struct output text = {0};
 
 	long_policy(&text);
 	for (int once = 0; once < 2; once++) {
@@ -73,7 +73,7 @@ static void load_with_any_allocation_failing_says_so_and_leaks_nothing(void **st
 
 			fail_at = n;
 			fail_on = once == 0;
-			err = policy_source_load(&source, text_get(&text), text.length, &error);
+			err = policy_source_load(&source, output_get(&text), text.length, &error);
 			if (fail_at > 0 && !(fail_on && err)) { /* fewer than n were made */
 				fail_at = 0;
 				assert_int_equal(err, SUBLET_OK);
@@ -89,20 +89,20 @@ static void load_with_any_allocation_failing_says_so_and_leaks_nothing(void **st
 			policy_source_release(&source); /* leaks are the sanitizer's to find */
 		}
 	}
-	text_release(&text);
+	output_release(&text);
 }
 
 static void text_with_memory_running_out_remembers_it(void **state)
 {
-	struct text text = {0};
+	struct output text = {0};
 
 	fail_at = 1;
-	text_add(&text, "%d", 1);
+	output_add(&text, "%d", 1);
 	fail_at = 0;
 	assert_true(text.failed);
-	text_add(&text, "more");
-	assert_string_equal(text_get(&text), "");
-	text_release(&text);
+	output_add(&text, "more");
+	assert_string_equal(output_get(&text), "");
+	output_release(&text);
 }
 
 /* --- facts -------------------------------------------------------------------------------------------------------- */
@@ -167,14 +167,14 @@ static void facts_with_too_many_frames_are_refused(void **state)
 	struct policy policy;
 	struct typed_facts facts;
 	struct errinfo error;
-	struct text words = {0};
+	struct output words = {0};
 
 	given_policy(&source, policy_of_facts, &policy);
 	for (int i = 0; i <= FACTS_FRAMES_MAX; i++)
-		text_add(&words, "python=f%d ", i);
+		output_add(&words, "python=f%d ", i);
 	assert_int_equal(
-		typed_facts_parse(&policy, &source.arena, text_get(&words), &facts, &error), SUBLET_ERR_INVALID);
-	text_release(&words);
+		typed_facts_parse(&policy, &source.arena, output_get(&words), &facts, &error), SUBLET_ERR_INVALID);
+	output_release(&words);
 	policy_source_release(&source);
 }
 
@@ -182,25 +182,34 @@ static void facts_with_too_many_frames_are_refused(void **state)
 
 static void json_strings_are_escaped(void **state)
 {
-	struct text text = {0};
+	struct output text = {0};
 
-	text_add_json(&text, "a\"b\\c\n\x01\x7f\xc3\xa4\xff\xe2\x82");
-	assert_string_equal(text_get(&text), "\"a\\\"b\\\\c\\u000a\\u0001\\u007f\xc3\xa4\\ufffd\\ufffd\\ufffd\"");
-	text_release(&text);
+	output_add_json(&text, "a\"b\\c\n\x01\x7f\xc3\xa4\xff\xe2\x82");
+	assert_string_equal(output_get(&text), "\"a\\\"b\\\\c\\u000a\\u0001\\u007f\xc3\xa4\\ufffd\\ufffd\\ufffd\"");
+	output_release(&text);
+}
+
+static void printable_texts_command_no_terminal(void **state)
+{
+	struct output text = {0};
+
+	output_add_printable(&text, "a\x1b[31m\nb\x7f\xc2\x9b\xc3\xa4\xff\xe2\x82");
+	assert_string_equal(output_get(&text), "a?[31m?b??\xc3\xa4???");
+	output_release(&text);
 }
 
 static void schema_is_one_balanced_object(void **state)
 {
-	struct text text = {0};
+	struct output text = {0};
 	long depth = 0;
 
 	schema_print(&text);
-	for (const char *c = text_get(&text); *c; c++)
+	for (const char *c = output_get(&text); *c; c++)
 		depth += (*c == '{') - (*c == '}');
 	assert_int_equal(depth, 0);
-	assert_null(strstr(text_get(&text), "{words:"));
-	assert_null(strstr(text_get(&text), "{place:"));
-	text_release(&text);
+	assert_null(strstr(output_get(&text), "{words:"));
+	assert_null(strstr(output_get(&text), "{place:"));
+	output_release(&text);
 }
 
 int main(void)
@@ -212,6 +221,7 @@ int main(void)
 		cmocka_unit_test(facts_in_quotes_keep_their_spaces),
 		cmocka_unit_test(facts_with_too_many_frames_are_refused),
 		cmocka_unit_test(json_strings_are_escaped),
+		cmocka_unit_test(printable_texts_command_no_terminal),
 		cmocka_unit_test(schema_is_one_balanced_object),
 	};
 

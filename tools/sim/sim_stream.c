@@ -172,8 +172,7 @@ static CUresult submit(struct sim_stream *stream, void (*run)(void *), void *arg
 			pthread_mutex_lock(&sim_lock);
 		}
 		stream->done = ticket;
-		if (stream->head || stream->queued != ticket || stream->users)
-			pthread_cond_broadcast(&sim_moved);
+		pthread_cond_broadcast(&sim_moved);
 		free(arg);
 		return CUDA_SUCCESS;
 	}

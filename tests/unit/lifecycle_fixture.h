@@ -1,0 +1,24 @@
+/* tests/unit/lifecycle_fixture.h
+ * A fresh lifecycle over a fresh simulated driver, and the check that it left nothing behind. */
+#ifndef SUBLET_TESTS_UNIT_LIFECYCLE_FIXTURE_H
+#define SUBLET_TESTS_UNIT_LIFECYCLE_FIXTURE_H
+
+#include <stdbool.h>
+
+#include "lifecycle/lifecycle.h"
+
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+
+extern struct lifecycle fixture_lc;
+extern struct stats_page fixture_page;
+/* Changes that a test makes to the configuration before fixture_begin; fixture_end puts the default back. */
+extern struct lifecycle_config fixture_config;
+
+/* Reset the simulated machine, make device 0's primary context current, start a lifecycle. False: could not. */
+bool fixture_begin(void);
+/* Stop it with no failure injected any more. NULL when no handle, mapping, reservation, event or byte is left anywhere and
+ * all counters are at zero, else what is left. */
+const char *fixture_end(void);
+
+#endif
