@@ -183,6 +183,8 @@ struct policy_group {
 	struct policy_span members; /* members: rule numbers */
 };
 
+enum { POLICY_GRAM_BITS_SHIFT = 3 }; /* eight bits per bucket: is a gram there at all? Small enough to stay near */
+
 struct policy_gram {
 	uint32_t hash; /* policy_gram_hash */
 	uint32_t rule;
@@ -204,6 +206,7 @@ struct policy_gram {
 	SECTION(BOUNDS, bounds, uint64_t)                                                                              \
 	SECTION(INDEX, index, uint64_t)                                                                                \
 	SECTION(GRAM_HEADS, gram_heads, uint32_t)                                                                      \
+	SECTION(GRAM_BITS, gram_bits, uint64_t)                                                                        \
 	SECTION(GRAMS, grams, struct policy_gram)
 
 enum policy_section {

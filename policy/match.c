@@ -142,6 +142,7 @@ static uint32_t size_class(const struct policy *policy, uint64_t size_bytes)
 static void find_grams(const struct policy *policy, const char *text, enum policy_match_key key, uint64_t *found)
 {
 	/* in locals: the compiler must assume that a write to @found changes what @policy points to */
+	const uint64_t *bits = policy->gram_bits;
 	const uint32_t *heads = policy->gram_heads;
 	const struct policy_gram *grams = policy->grams;
 	const uint32_t shift = policy->gram_shift;
@@ -149,9 +150,11 @@ static void find_grams(const struct policy *policy, const char *text, enum polic
 	if (!text || !text[0] || !text[1] || !text[2])
 		return;
 	for (; text[POLICY_GRAM_BYTES - 1]; text++) {
-		uint32_t hash = policy_gram_hash(text, key), end = heads[(hash >> shift) + 1];
+		uint32_t hash = policy_gram_hash(text, key), bit = hash >> (shift - POLICY_GRAM_BITS_SHIFT);
 
-		for (uint32_t i = heads[hash >> shift]; i < end; i++)
+		if (!(bits[bit / 64] >> bit % 64 & 1))
+			continue;
+		for (uint32_t i = heads[hash >> shift]; i < heads[(hash >> shift) + 1]; i++)
 			if (grams[i].hash == hash)
 				found[grams[i].rule / 64] |= 1ull << grams[i].rule % 64;
 	}

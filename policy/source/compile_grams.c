@@ -9,7 +9,7 @@
 enum {
 	COUNTERS = 1 << 16,
 	COUNTER_SHIFT = 16, /* the upper bits of a product depend on all bytes, the lower ones only on the first */
-	BUCKETS_PER_ENTRY = 8,
+	BUCKETS_PER_ENTRY = 2,
 };
 
 /* The text keys by which a rule may be found, best first: those that tell objects apart. */
@@ -104,23 +104,32 @@ static enum policy_match_key key_of_rule(const struct policy_tree *tree, const u
 static void place_entries(struct builder *b, const struct policy_gram *entries, size_t count)
 {
 	struct policy_gram *grams;
-	uint32_t buckets = 2, shift, *heads;
+	uint64_t *bits;
+	uint32_t buckets = 8, shift, *heads;
 
 	while (buckets < count * BUCKETS_PER_ENTRY)
 		buckets *= 2;
 	shift = 32 - (uint32_t)__builtin_ctz(buckets);
 	heads = arena_new(b->arena, (size_t)buckets + 2, sizeof(*heads)); /* one more than is kept, to count into */
 	grams = arena_new(b->arena, count, sizeof(*grams));
-	if (!heads || !grams)
+	bits = arena_new(b->arena, ((size_t)buckets << POLICY_GRAM_BITS_SHIFT) / 64, sizeof(*bits));
+	if (!heads || !grams || !bits)
 		return;
 	for (size_t i = 0; i < count; i++)
 		heads[(entries[i].hash >> shift) + 2]++;
+	for (size_t i = 0; i < count; i++) {
+		uint32_t bit = entries[i].hash >> (shift - POLICY_GRAM_BITS_SHIFT);
+
+		bits[bit / 64] |= 1ull << bit % 64;
+	}
 	for (uint32_t i = 2; i < buckets + 2; i++)
 		heads[i] += heads[i - 1];
 	for (size_t i = 0; i < count; i++)
 		grams[heads[(entries[i].hash >> shift) + 1]++] = entries[i];
 	b->lists[POLICY_SECTION_GRAM_HEADS] = heads;
 	b->counts[POLICY_SECTION_GRAM_HEADS] = (size_t)buckets + 1;
+	b->lists[POLICY_SECTION_GRAM_BITS] = bits;
+	b->counts[POLICY_SECTION_GRAM_BITS] = ((size_t)buckets << POLICY_GRAM_BITS_SHIFT) / 64;
 	b->lists[POLICY_SECTION_GRAMS] = grams;
 	b->counts[POLICY_SECTION_GRAMS] = count;
 }
