@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/attributes.h"
+#include "base/words.h"
 
 enum exit_status {
 	STATUS_GOOD = 0,
@@ -33,8 +34,5 @@ void fail_into(char *text, size_t room);
 /* The same for an option that getopt_long refused with '?' or ':' (call it with opterr = 0 and an option string that
  * starts with "+:" or ":"): names it, suggests the nearest of @options, points at the help. Returns STATUS_USAGE. */
 int fail_option(const char *command, int getopt_answer, char **argv, const struct option *options);
-
-/* The word of the NULL-ended list @words that a person most likely meant by @word, NULL when none is near. */
-const char *nearest_word(const char *word, const char *const *words);
 
 #endif
