@@ -5,9 +5,7 @@
 
 #define ROUNDS 6
 
-static CUfunction busy_write;
-
-static void launch_late(CUdeviceptr to, size_t bytes, uint32_t value, CUstream stream)
+static void launch_late(CUfunction busy_write, CUdeviceptr to, size_t bytes, uint32_t value, CUstream stream)
 {
 	size_t words = bytes / 4;
 	uint32_t milliseconds = 15;
@@ -16,7 +14,8 @@ static void launch_late(CUdeviceptr to, size_t bytes, uint32_t value, CUstream s
 	NEED(cuLaunchKernel(busy_write, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-static void round_of(CUstream stream, CUcontext elsewhere, CUcontext here)
+/* @busy_write: of the context that the kernels run in, @elsewhere where that is given. */
+static void round_of(CUfunction busy_write, CUstream stream, CUcontext elsewhere, CUcontext here)
 {
 	const size_t bytes = 4 * MIB;
 	CUdeviceptr first, second;
@@ -25,8 +24,8 @@ static void round_of(CUstream stream, CUcontext elsewhere, CUcontext here)
 	NEED(cuMemAlloc(&first, bytes));
 	if (elsewhere)
 		NEED(cuCtxPushCurrent(elsewhere));
-	launch_late(first, bytes, 0xdead, stream);
-	launch_late(first, bytes, 0xbeef, stream);
+	launch_late(busy_write, first, bytes, 0xdead, stream);
+	launch_late(busy_write, first, bytes, 0xbeef, stream);
 	if (elsewhere)
 		NEED(cuCtxPopCurrent(NULL));
 	NEED(cuCtxSetCurrent(here));
@@ -48,16 +47,18 @@ static void round_of(CUstream stream, CUcontext elsewhere, CUcontext here)
 int main(void)
 {
 	CUcontext primary = program_start(), more;
+	CUfunction busy_write;
 	CUstream stream;
 
 	busy_write = program_kernel("sim_busy_write");
 	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 0; i < ROUNDS; i++)
-		round_of(i % 2 ? stream : NULL, NULL, primary);
+		round_of(busy_write, i % 2 ? stream : NULL, NULL, primary);
 	NEED(cuCtxCreate(&more, NULL, 0, 0));
+	busy_write = program_kernel("sim_busy_write");
 	NEED(cuCtxSetCurrent(primary));
 	for (int i = 0; i < ROUNDS; i++)
-		round_of(NULL, more, primary);
+		round_of(busy_write, NULL, more, primary);
 	TRY(cuStreamSynchronize(stream));
 	TRY(cuCtxDestroy(more));
 	return 0;
