@@ -1,46 +1,14 @@
 /* tools/cmd_entries.c
  * `sublet entries`: the table of the driver's entry points, printed from the lists the library is built from. Needs no
- * driver and no cuda.h: parameters are left out of the expansion. */
+ * driver. */
 #include <fnmatch.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/command.h"
-
-enum entry_kind {
-	ENTRY_WRAP,
-	ENTRY_PASS,
-};
-
-struct entry {
-	const char *symbol;
-	const char *base;
-	int since;
-	const char *stream;
-	const char *need;
-	enum entry_kind kind;
-	const char *why; /* wrap group or pass reason */
-};
-
-static const struct entry entries[] = {
-#define WRAP(symbol, base, since, stream, need, group, ...) {#symbol, base, since, #stream, #need, ENTRY_WRAP, #group},
-#define PASS(symbol, base, since, stream, need, reason, ...)                                                           \
-	{#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
-#include "shim/entries.def"
-};
-
-static const struct {
-	enum entry_kind kind;
-	const char *token;
-	const char *sentence;
-} sentences[] = {
-#define GROUP(token, sentence) {ENTRY_WRAP, #token, sentence},
-#define REASON(token, sentence) {ENTRY_PASS, #token, sentence},
-#include "shim/reasons.def"
-};
-
-enum { ENTRIES = sizeof(entries) / sizeof(entries[0]), SENTENCES = sizeof(sentences) / sizeof(sentences[0]) };
+#include "tools/entry_list.h"
+#include "tools/json.h"
 
 static const char help[] =
 	"usage: sublet entries [OPTION...] [NAME-GLOB]\n"
@@ -65,20 +33,12 @@ struct entries_options {
 	const char *glob; /* NULL: all */
 };
 
-static bool is_wanted(const struct entry *entry, const struct entries_options *options)
+static bool is_wanted(const struct entry_row *entry, const struct entries_options *options)
 {
 	if ((options->wrapped && entry->kind != ENTRY_WRAP) || (options->passed && entry->kind != ENTRY_PASS))
 		return false;
 	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 ||
 	       fnmatch(options->glob, entry->base, 0) == 0;
-}
-
-static const char *sentence_of(const struct entry *entry)
-{
-	for (size_t i = 0; i < SENTENCES; i++)
-		if (sentences[i].kind == entry->kind && strcmp(sentences[i].token, entry->why) == 0)
-			return sentences[i].sentence;
-	return "";
 }
 
 /* LEGACY -> legacy, PER_THREAD -> per-thread */
@@ -107,18 +67,18 @@ static void print_table(const struct entries_options *options)
 	int symbol_width = 6, base_width = 4;
 	char since[16], stream[16], need[16], why[32];
 
-	for (size_t i = 0; i < ENTRIES; i++) {
-		if (!is_wanted(&entries[i], options))
+	for (size_t i = 0; i < entry_row_count; i++) {
+		if (!is_wanted(&entry_rows[i], options))
 			continue;
-		if ((int)strlen(entries[i].symbol) > symbol_width)
-			symbol_width = (int)strlen(entries[i].symbol);
-		if ((int)strlen(entries[i].base) > base_width)
-			base_width = (int)strlen(entries[i].base);
+		if ((int)strlen(entry_rows[i].symbol) > symbol_width)
+			symbol_width = (int)strlen(entry_rows[i].symbol);
+		if ((int)strlen(entry_rows[i].base) > base_width)
+			base_width = (int)strlen(entry_rows[i].base);
 	}
 	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since",
 		"stream", "need", "what", "group", "because");
-	for (size_t i = 0; i < ENTRIES; i++) {
-		const struct entry *entry = &entries[i];
+	for (size_t i = 0; i < entry_row_count; i++) {
+		const struct entry_row *entry = &entry_rows[i];
 
 		if (!is_wanted(entry, options))
 			continue;
@@ -126,30 +86,34 @@ static void print_table(const struct entries_options *options)
 			entry->base, version(entry->since, since, sizeof(since)),
 			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
 			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)),
-			sentence_of(entry));
+			entry_row_sentence(entry));
 	}
 }
 
-/* The lists hold no quotes, backslashes or control characters (a test reads the output back). */
-static void print_json(const struct entries_options *options)
+static int print_json(const struct entries_options *options)
 {
 	char since[16], stream[16], need[16], why[32];
-	const char *before = "[\n";
+	json_t *list = json_array();
+	int failed = !list;
 
-	for (size_t i = 0; i < ENTRIES; i++) {
-		const struct entry *entry = &entries[i];
+	for (size_t i = 0; !failed && i < entry_row_count; i++) {
+		const struct entry_row *entry = &entry_rows[i];
 
 		if (!is_wanted(entry, options))
 			continue;
-		printf("%s  {\"symbol\": \"%s\", \"base\": \"%s\", \"since\": \"%s\", \"stream\": \"%s\", \"need\": \"%s\", "
-		       "\"what\": \"%s\", \"group\": \"%s\", \"because\": \"%s\"}",
-			before, entry->symbol, entry->base, version(entry->since, since, sizeof(since)),
-			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
-			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)),
-			sentence_of(entry));
-		before = ",\n";
+		failed = json_array_append_new(
+			list, json_pack("{ss ss ss ss ss ss ss ss}", "symbol", entry->symbol, "base", entry->base,
+				      "since", version(entry->since, since, sizeof(since)), "stream",
+				      spoken(entry->stream, stream, sizeof(stream)), "need",
+				      spoken(entry->need, need, sizeof(need)), "what",
+				      entry->kind == ENTRY_WRAP ? "wrap" : "pass", "group",
+				      spoken(entry->why, why, sizeof(why)), "because", entry_row_sentence(entry)));
 	}
-	printf("\n]\n");
+	if (failed) {
+		json_decref(list);
+		list = NULL;
+	}
+	return json_print(list);
 }
 
 int cmd_entries(int argc, char **argv)
@@ -190,13 +154,12 @@ int cmd_entries(int argc, char **argv)
 		return fail(
 			STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);
 	options.glob = optind < argc ? argv[optind] : NULL;
-	for (size_t i = 0; i < ENTRIES; i++)
-		wanted += is_wanted(&entries[i], &options);
+	for (size_t i = 0; i < entry_row_count; i++)
+		wanted += is_wanted(&entry_rows[i], &options);
 	if (!wanted)
 		return fail(STATUS_BAD, "no entry point matches '%s'; see 'sublet entries' for all", options.glob);
 	if (options.json)
-		print_json(&options);
-	else
-		print_table(&options);
+		return print_json(&options);
+	print_table(&options);
 	return STATUS_GOOD;
 }

@@ -9,9 +9,18 @@
 #include "base/text.h"
 
 enum {
-	WORD_MAX = 32,	  /* longer words are not compared */
+	WORD_MAX = 32,	  /* longer words are cut before they are compared */
 	OPTIONS_MAX = 32, /* options of one command */
 };
+
+static char *kept;
+static size_t kept_room;
+
+void fail_into(char *text, size_t room)
+{
+	kept = text;
+	kept_room = room;
+}
 
 int fail(enum exit_status status, const char *format, ...)
 {
@@ -25,58 +34,13 @@ int fail(enum exit_status status, const char *format, ...)
 	va_end(args);
 	/* file names and words may hold anything; the promise is one line */
 	text_make_printable(line);
+	if (kept) {
+		snprintf(kept, kept_room, "%s", line + used);
+		return status;
+	}
 	fflush(stdout);
 	fprintf(stderr, "%s\n", line);
 	return status;
-}
-
-static unsigned int min3(unsigned int a, unsigned int b, unsigned int c)
-{
-	unsigned int least = a < b ? a : b;
-
-	return least < c ? least : c;
-}
-
-/* Edits that turn @a into @b: insert, delete, replace, swap of neighbours. */
-static unsigned int distance(const char *a, const char *b)
-{
-	unsigned int d[WORD_MAX + 1][WORD_MAX + 1];
-	size_t na = strlen(a), nb = strlen(b);
-
-	if (na > WORD_MAX || nb > WORD_MAX)
-		return WORD_MAX;
-	for (unsigned int i = 0; i <= na; i++)
-		d[i][0] = i;
-	for (unsigned int j = 0; j <= nb; j++)
-		d[0][j] = j;
-	for (unsigned int i = 1; i <= na; i++) {
-		for (unsigned int j = 1; j <= nb; j++) {
-			unsigned int change = a[i - 1] != b[j - 1];
-
-			d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change);
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-				d[i - 2][j - 2] + 1 < d[i][j])
-				d[i][j] = d[i - 2][j - 2] + 1;
-		}
-	}
-	return d[na][nb];
-}
-
-const char *nearest_word(const char *word, const char *const *words)
-{
-	const char *best = NULL;
-	unsigned int best_distance = 3; /* two slips; more is another word */
-
-	for (; *words; words++) {
-		unsigned int now = distance(word, *words);
-
-		/* half of a short word changed is no slip either */
-		if (now < best_distance && 2 * now <= strlen(*words)) {
-			best = *words;
-			best_distance = now;
-		}
-	}
-	return best;
 }
 
 int fail_option(const char *command, int getopt_answer, char **argv, const struct option *options)

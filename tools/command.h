@@ -5,8 +5,10 @@
 #define SUBLET_TOOLS_COMMAND_H
 
 #include <getopt.h>
+#include <stddef.h>
 
 #include "base/attributes.h"
+#include "base/words.h"
 
 enum exit_status {
 	STATUS_GOOD = 0,
@@ -25,11 +27,12 @@ enum exit_status {
  * Returns @status, so that a failure is one line at its place. */
 int fail(enum exit_status status, const char *format, ...) SUBLET_PRINTF(2, 3);
 
+/* From now on fail() writes its text into @text (of @room bytes, without `sublet: error: `) and says nothing; NULL: it
+ * speaks again. For a command that reports what other parts complain of. */
+void fail_into(char *text, size_t room);
+
 /* The same for an option that getopt_long refused with '?' or ':' (call it with opterr = 0 and an option string that
  * starts with "+:" or ":"): names it, suggests the nearest of @options, points at the help. Returns STATUS_USAGE. */
 int fail_option(const char *command, int getopt_answer, char **argv, const struct option *options);
-
-/* The word of the NULL-ended list @words that a person most likely meant by @word, NULL when none is near. */
-const char *nearest_word(const char *word, const char *const *words);
 
 #endif

@@ -13,11 +13,13 @@ CUDA = "cuda"
 ALLOWED = {
     "base": {"base", SYSTEM},
     "policy": {"policy", "base", SYSTEM},
+    # reads YAML, so it must stay out of the preloaded library
+    "policy/source": {"policy/source", "policy", "base", SYSTEM},
     "layout": {"layout", "base", SYSTEM},
     "lifecycle": {"lifecycle", "policy", "layout", "base", SYSTEM, CUDA},
     "shim": {"shim", "lifecycle", "policy", "base", SYSTEM, CUDA},
     # of lifecycle only what has no cuda.h in it, of shim only the lists
-    "tools": {"tools", "policy", "layout", "base", SYSTEM, "lifecycle/coordinator.h", "lifecycle/protocol.h",
+    "tools": {"tools", "policy", "policy/source", "layout", "base", SYSTEM, "lifecycle/coordinator.h", "lifecycle/protocol.h",
               "lifecycle/trace.h", "lifecycle/stats.h", "shim/entries.def", "shim/reasons.def"},
     "tools/sim": {"tools/sim", "base", SYSTEM, CUDA, "shim/entries.def", "shim/cuda_abi.h"},
     # a program of the user's kind: nothing of ours
@@ -28,7 +30,7 @@ ALLOWED = {
 FORBIDDEN_CALLS = re.compile(r"(?<![\w.>])(printf|fprintf|vprintf|vfprintf|dprintf|puts|fputs|putchar|fopen|fdopen|fwrite|"
                              r"fread|fclose|fflush|perror|exit|_exit|_Exit|quick_exit|abort|assert|setlocale|system|popen)"
                              r"\s*\(|\b(stdout|stderr)\b")
-INJECTED = ("shim", "lifecycle")
+INJECTED = ("shim", "lifecycle", "policy")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<([^>]+)>|"([^"]+)")', re.M)
 CUDA_HEADER = re.compile(r"^(cuda|cudaProfiler|cuda_runtime\w*|cudart\w*|nvtx\w*|nccl)\b.*\.h$|^crt/")
@@ -107,6 +109,8 @@ class Diagram(harness.Case):
         wrong = []
         for file in source_files():
             if not file.startswith(tuple(f + "/" for f in INJECTED)) or file.endswith(".def"):
+                continue
+            if file.startswith("policy/source/"):  # for the tools
                 continue
             for number, line in enumerate(without_comments_and_strings(text_of(file)).splitlines(), 1):
                 match = FORBIDDEN_CALLS.search(line)

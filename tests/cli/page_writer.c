@@ -2,6 +2,7 @@
  * Stands in for a preloaded process where a test is about its page alone: does with the counters what its words say.
  *   managed=BYTES small=BYTES pinned=BYTES   count an allocation
  *   free=BYTES                               end of a managed one
+ *   unknown=COUNT                            look-ups that no list knows
  *   sleep=MS  say=TEXT  exit=STATUS  kill    wait, print a line, end, end by SIGKILL
  *   exec                                     become a new program, which does what the words behind say */
 #include <signal.h>
@@ -35,6 +36,8 @@ int main(int argc, char **argv)
 			stats_add(&page->device[0].native[STATS_NATIVE_PINNED], number);
 		else if (strncmp(argv[i], "free=", 5) == 0)
 			stats_sub(&page->device[0].managed, number);
+		else if (strncmp(argv[i], "unknown=", 8) == 0)
+			page->lookups_unknown = number;
 		else if (strncmp(argv[i], "sleep=", 6) == 0)
 			usleep((useconds_t)number * 1000);
 		else if (strncmp(argv[i], "say=", 4) == 0)

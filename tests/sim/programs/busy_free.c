@@ -14,8 +14,8 @@ static void launch_late(CUfunction busy_write, CUdeviceptr to, size_t bytes, uin
 	NEED(cuLaunchKernel(busy_write, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-/* @busy_write: of the context that the kernels run in, @elsewhere where that is given. */
-static void round_of(CUfunction busy_write, CUstream stream, CUcontext elsewhere, CUcontext here)
+/* @kernel is of the context that launches: @elsewhere, or @here when that is NULL. */
+static void round_of(CUfunction kernel, CUstream stream, CUcontext elsewhere, CUcontext here)
 {
 	const size_t bytes = 4 * MIB;
 	CUdeviceptr first, second;
@@ -24,8 +24,8 @@ static void round_of(CUfunction busy_write, CUstream stream, CUcontext elsewhere
 	NEED(cuMemAlloc(&first, bytes));
 	if (elsewhere)
 		NEED(cuCtxPushCurrent(elsewhere));
-	launch_late(busy_write, first, bytes, 0xdead, stream);
-	launch_late(busy_write, first, bytes, 0xbeef, stream);
+	launch_late(kernel, first, bytes, 0xdead, stream);
+	launch_late(kernel, first, bytes, 0xbeef, stream);
 	if (elsewhere)
 		NEED(cuCtxPopCurrent(NULL));
 	NEED(cuCtxSetCurrent(here));
@@ -47,18 +47,17 @@ static void round_of(CUfunction busy_write, CUstream stream, CUcontext elsewhere
 int main(void)
 {
 	CUcontext primary = program_start(), more;
-	CUfunction busy_write;
+	CUfunction kernel = program_kernel("sim_busy_write");
 	CUstream stream;
 
-	busy_write = program_kernel("sim_busy_write");
 	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 0; i < ROUNDS; i++)
-		round_of(busy_write, i % 2 ? stream : NULL, NULL, primary);
+		round_of(kernel, i % 2 ? stream : NULL, NULL, primary);
 	NEED(cuCtxCreate(&more, NULL, 0, 0));
-	busy_write = program_kernel("sim_busy_write");
+	kernel = program_kernel("sim_busy_write");
 	NEED(cuCtxSetCurrent(primary));
 	for (int i = 0; i < ROUNDS; i++)
-		round_of(busy_write, NULL, more, primary);
+		round_of(kernel, NULL, more, primary);
 	TRY(cuStreamSynchronize(stream));
 	TRY(cuCtxDestroy(more));
 	return 0;

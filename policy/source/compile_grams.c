@@ -1,0 +1,172 @@
+/* policy/source/compile_grams.c
+ * The gram table of policy/match.h. Of a pattern's literal grams the one that the fewest patterns hold is taken, so
+ * that
+ * `*module_17:*` is found by `_17:` and not by `modu` together with a thousand others. */
+#include <string.h>
+
+#include "policy/source/compile_priv.h"
+
+enum {
+	COUNTERS = 1 << 16,
+	COUNTER_SHIFT = 16, /* the upper bits of a product depend on all bytes, the lower ones only on the first */
+	BUCKETS_PER_ENTRY = 2,
+};
+
+/* The text keys by which a rule may be found, best first: those that tell objects apart. */
+static const enum policy_match_key text_keys[] = {
+	POLICY_KEY_TAG, POLICY_KEY_PYTHON, POLICY_KEY_STACK, POLICY_KEY_LIBRARY, POLICY_KEY_THREAD};
+
+enum { TEXT_KEYS = sizeof(text_keys) / sizeof(text_keys[0]) };
+
+static const struct patterns *patterns_of(const struct match_tree *match, enum policy_match_key key)
+{
+	switch ((int)key) {
+	case POLICY_KEY_LIBRARY:
+		return &match->library;
+	case POLICY_KEY_STACK:
+		return &match->stack;
+	case POLICY_KEY_PYTHON:
+		return &match->python;
+	case POLICY_KEY_THREAD:
+		return &match->thread;
+	default:
+		return &match->tag;
+	}
+}
+
+/* The next run of literal bytes of a pattern from *@at on, its length 0 at the end. What follows a set or an escape is
+ * not looked at: where it ends is the matcher's to know. */
+static const char *next_literal(const char **at, size_t *ret_length)
+{
+	const char *start = *at + strspn(*at, "*?");
+
+	*ret_length = strcspn(start, "*?[\\");
+	*at = start + *ret_length;
+	if (**at == '[' || **at == '\\')
+		*at += strlen(*at);
+	return start;
+}
+
+static void count_grams(uint32_t *counters, const char *pattern, enum policy_match_key key)
+{
+	const char *at = pattern, *literal;
+	size_t length;
+
+	while ((literal = next_literal(&at, &length)), length)
+		for (size_t i = 0; i + POLICY_GRAM_BYTES <= length; i++)
+			counters[policy_gram_hash(literal + i, key) >> COUNTER_SHIFT]++;
+}
+
+/* Hash of the rarest gram of @pattern; false when it has none. */
+static bool rarest_gram(const uint32_t *counters, const char *pattern, enum policy_match_key key, uint32_t *ret_hash)
+{
+	uint32_t least = UINT32_MAX;
+	const char *at = pattern, *literal;
+	size_t length;
+
+	while ((literal = next_literal(&at, &length)), length) {
+		for (size_t i = 0; i + POLICY_GRAM_BYTES <= length; i++) {
+			uint32_t hash = policy_gram_hash(literal + i, key);
+
+			if (counters[hash >> COUNTER_SHIFT] < least) {
+				least = counters[hash >> COUNTER_SHIFT];
+				*ret_hash = hash;
+			}
+		}
+	}
+	return least != UINT32_MAX;
+}
+
+/* Can every pattern of @patterns be found by a gram? */
+static bool all_have_grams(const uint32_t *counters, const struct patterns *patterns, enum policy_match_key key)
+{
+	uint32_t hash;
+
+	for (size_t i = 0; i < patterns->count; i++)
+		if (!rarest_gram(counters, patterns->list[i].text, key, &hash))
+			return false;
+	return patterns->count;
+}
+
+/* The key by which rule @number is found, POLICY_KEY_COUNT when by none. */
+static enum policy_match_key key_of_rule(const struct policy_tree *tree, const uint32_t *counters, size_t number)
+{
+	const struct object_tree *object = &tree->objects[number];
+
+	for (int k = 0; k < TEXT_KEYS; k++)
+		if (object->kind != POLICY_RULE_DEFAULT &&
+			all_have_grams(counters, patterns_of(&object->match, text_keys[k]), text_keys[k]))
+			return text_keys[k];
+	return POLICY_KEY_COUNT;
+}
+
+/* Entries by bucket, behind each other: counted, summed, placed. */
+static void place_entries(struct builder *b, const struct policy_gram *entries, size_t count)
+{
+	struct policy_gram *grams;
+	uint64_t *bits;
+	uint32_t buckets = 8, shift, *heads;
+
+	while (buckets < count * BUCKETS_PER_ENTRY)
+		buckets *= 2;
+	shift = 32 - (uint32_t)__builtin_ctz(buckets);
+	heads = arena_new(b->arena, (size_t)buckets + 2, sizeof(*heads)); /* one more than is kept, to count into */
+	grams = arena_new(b->arena, count, sizeof(*grams));
+	bits = arena_new(b->arena, ((size_t)buckets << POLICY_GRAM_BITS_SHIFT) / 64, sizeof(*bits));
+	if (!heads || !grams || !bits)
+		return;
+	for (size_t i = 0; i < count; i++)
+		heads[(entries[i].hash >> shift) + 2]++;
+	for (size_t i = 0; i < count; i++) {
+		uint32_t bit = entries[i].hash >> (shift - POLICY_GRAM_BITS_SHIFT);
+
+		bits[bit / 64] |= 1ull << bit % 64;
+	}
+	for (uint32_t i = 2; i < buckets + 2; i++)
+		heads[i] += heads[i - 1];
+	for (size_t i = 0; i < count; i++)
+		grams[heads[(entries[i].hash >> shift) + 1]++] = entries[i];
+	b->lists[POLICY_SECTION_GRAM_HEADS] = heads;
+	b->counts[POLICY_SECTION_GRAM_HEADS] = (size_t)buckets + 1;
+	b->lists[POLICY_SECTION_GRAM_BITS] = bits;
+	b->counts[POLICY_SECTION_GRAM_BITS] = ((size_t)buckets << POLICY_GRAM_BITS_SHIFT) / 64;
+	b->lists[POLICY_SECTION_GRAMS] = grams;
+	b->counts[POLICY_SECTION_GRAMS] = count;
+}
+
+void add_grams(struct builder *b, uint64_t *always)
+{
+	const struct policy_tree *tree = b->tree;
+	uint32_t *counters = arena_new(b->arena, COUNTERS, sizeof(*counters));
+	struct policy_gram *entries = NULL;
+	size_t count = 0;
+
+	if (!counters)
+		return;
+	for (size_t i = 0; i < tree->objects_count; i++) {
+		for (int k = 0; k < TEXT_KEYS; k++) {
+			const struct patterns *patterns = patterns_of(&tree->objects[i].match, text_keys[k]);
+
+			for (size_t p = 0; p < patterns->count; p++)
+				count_grams(counters, patterns->list[p].text, text_keys[k]);
+		}
+	}
+	for (size_t i = 0; i < tree->objects_count; i++) {
+		enum policy_match_key key = key_of_rule(tree, counters, i);
+		const struct patterns *patterns = patterns_of(&tree->objects[i].match, key);
+
+		if (key == POLICY_KEY_COUNT) {
+			always[i / 64] |= 1ull << i % 64;
+			continue;
+		}
+		b->header.gram_keys |= 1u << key;
+		for (size_t p = 0; p < patterns->count; p++) {
+			if (!arena_room(b->arena, &entries, count, sizeof(*entries)))
+				return;
+			entries[count].rule = (uint32_t)i;
+			rarest_gram(counters, patterns->list[p].text, key, &entries[count++].hash);
+		}
+	}
+	if (count)
+		place_entries(b, entries, count);
+}

@@ -1,0 +1,129 @@
+/* policy/source/output.c
+ * Failure is remembered instead of returned: output is long, and the one who prints it asks once. */
+#include "policy/source/output.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool output_grow(struct output *output, size_t more)
+{
+	size_t room = output->room ? output->room : 256;
+	char *bytes;
+
+	if (output->failed)
+		return false;
+	if (output->length + more + 1 <= output->room)
+		return true;
+	while (room < output->length + more + 1)
+		room *= 2;
+	bytes = realloc(output->bytes, room);
+	if (!bytes) {
+		output->failed = true;
+		return false;
+	}
+	output->bytes = bytes;
+	output->room = room;
+	return true;
+}
+
+void output_add_bytes(struct output *output, const char *bytes, size_t length)
+{
+	if (!output_grow(output, length))
+		return;
+	if (length)
+		memcpy(output->bytes + output->length, bytes, length);
+	output->length += length;
+	output->bytes[output->length] = '\0';
+}
+
+void output_add(struct output *output, const char *format, ...)
+{
+	va_list args, again;
+	int length;
+
+	va_start(args, format);
+	va_copy(again, args);
+	length = vsnprintf(NULL, 0, format, args);
+	if (length >= 0 && output_grow(output, (size_t)length)) {
+		vsnprintf(output->bytes + output->length, (size_t)length + 1, format, again);
+		output->length += (size_t)length;
+	}
+	va_end(again);
+	va_end(args);
+}
+
+size_t utf8_length(const char *bytes, size_t left)
+{
+	unsigned char c = (unsigned char)bytes[0];
+	size_t length = c < 0x80		? 1
+			: c >= 0xc2 && c < 0xe0 ? 2
+			: c >= 0xe0 && c < 0xf0 ? 3
+			: c >= 0xf0 && c < 0xf5 ? 4
+						: 0;
+
+	if (!length || length > left)
+		return 0;
+	for (size_t i = 1; i < length; i++)
+		if (((unsigned char)bytes[i] & 0xc0) != 0x80)
+			return 0;
+	return length;
+}
+
+bool utf8_is_control(const char *bytes)
+{
+	unsigned char c = (unsigned char)bytes[0];
+
+	return c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)bytes[1] < 0xa0);
+}
+
+void output_add_printable(struct output *output, const char *string)
+{
+	for (size_t left = strlen(string), length; left; string += length, left -= length) {
+		length = utf8_length(string, left);
+		if (length && !utf8_is_control(string)) {
+			output_add_bytes(output, string, length);
+			continue;
+		}
+		output_add_bytes(output, "?", 1);
+		if (!length)
+			length = 1;
+	}
+}
+
+void output_add_json(struct output *output, const char *string)
+{
+	size_t left = strlen(string);
+
+	output_add_bytes(output, "\"", 1);
+	while (left) {
+		unsigned char c = (unsigned char)*string;
+		size_t length = utf8_length(string, left);
+
+		if (c == '"' || c == '\\')
+			output_add(output, "\\%c", c);
+		else if (c < 0x20 || c == 0x7f)
+			output_add(output, "\\u%04x", c);
+		else if (!length)
+			output_add(output, "\\ufffd");
+		else
+			output_add_bytes(output, string, length);
+		if (!length)
+			length = 1;
+		string += length;
+		left -= length;
+	}
+	output_add_bytes(output, "\"", 1);
+}
+
+const char *output_get(const struct output *output)
+{
+	return output->bytes ? output->bytes : "";
+}
+
+void output_release(struct output *output)
+{
+	free(output->bytes);
+	*output = (struct output){0};
+}

@@ -1,0 +1,238 @@
+/* tools/cmd_check.c
+ * `sublet check`: says everything that is wrong with policy files, explains what a policy does with an allocation,
+ * prints the JSON Schema of the language. What it says about a file is its result and goes to stdout. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "policy/source/document.h"
+#include "policy/source/explain.h"
+#include "policy/source/schema.h"
+#include "policy/source/source.h"
+#include "tools/command.h"
+
+static const char help[] =
+	"usage: sublet check [OPTION...] FILE...\n"
+	"\n"
+	"Checks policy files and says what is wrong with them, where, and what to write instead.\n"
+	"\n"
+	"options:\n"
+	"      --explain FACTS  which rule takes an allocation, why the others do not, and what happens in each phase;\n"
+	"                       FACTS are the keys of 'match': 'role=rollout size=464MiB python=llm.py:allocate_kv_cache'\n"
+	"      --strict         warnings count as errors\n"
+	"      --json           the same as JSON, for programs\n"
+	"      --schema         print the JSON Schema of policy files, for editors\n"
+	"  -h, --help           this text\n"
+	"\n"
+	"FILE '-' is the standard input. The status is 0 when all files can be used, 1 when one cannot.\n"
+	"\n"
+	"environment: none\n"
+	"\n"
+	"example:\n"
+	"  sublet check --explain 'role=rollout size=464MiB' grpo.yaml\n";
+
+struct check_options {
+	bool strict, json, schema;
+	const char *explain; /* NULL: do not */
+};
+
+/* The file's text into *ret_text (heap, not NUL-ended). One byte more than a policy may have is read, so that the
+ * reader itself says that it is too large. */
+static bool read_file(const char *name, char **ret_text, size_t *ret_bytes)
+{
+	FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
+	char *text = malloc(DOCUMENT_BYTES_MAX + 1);
+	int error = text ? errno : ENOMEM;
+
+	if (file && text) {
+		*ret_bytes = fread(text, 1, DOCUMENT_BYTES_MAX + 1, file);
+		error = ferror(file) ? errno : 0;
+	}
+	if (file && file != stdin)
+		fclose(file);
+	if (!error) {
+		*ret_text = text;
+		return true;
+	}
+	free(text);
+	fail(STATUS_BAD, "cannot read policy file '%s': %s", name, strerror(error));
+	return false;
+}
+
+static void add_summary(const struct policy_source *source, const char *name, struct output *to)
+{
+	const struct diagnostics *d = &source->diagnostics;
+	size_t objects = 0;
+
+	for (size_t i = 0; i < source->tree.objects_count; i++)
+		objects += source->tree.objects[i].kind == POLICY_RULE_OBJECT;
+	output_add(to, "%s: ", name);
+	if (d->errors)
+		output_add(to, "%zu error%s", d->errors, d->errors == 1 ? "" : "s");
+	else
+		output_add(to, "good: %zu role%s, %zu phase%s, %zu object%s", source->tree.roles_count,
+			source->tree.roles_count == 1 ? "" : "s", source->tree.phases_count,
+			source->tree.phases_count == 1 ? "" : "s", objects, objects == 1 ? "" : "s");
+	if (d->warnings)
+		output_add(to, ", %zu warning%s", d->warnings, d->warnings == 1 ? "" : "s");
+	output_add(to, "\n");
+}
+
+/* The explanation behind a file's complaints. */
+static enum exit_status add_explanation(
+	struct policy_source *source, const char *name, const struct check_options *options, struct output *to)
+{
+	struct typed_facts facts;
+	struct policy policy;
+	struct errinfo error;
+
+	if (policy_open(source->block.bytes, source->block.size_bytes, &policy, &error))
+		return fail(STATUS_BAD, "sublet bug: the compiled policy does not open: %s", error.text);
+	if (typed_facts_parse(&policy, &source->arena, options->explain, &facts, &error))
+		return fail(STATUS_USAGE, "'--explain': %s; see 'sublet check -h'", error.text);
+	if (options->json)
+		explain_json(&policy, name, &facts, to);
+	else
+		explain(&policy, name, &facts, to);
+	return STATUS_GOOD;
+}
+
+static enum exit_status add_file(struct policy_source *source, const char *name, const char *text, size_t bytes,
+	const struct check_options *options, struct output *to)
+{
+	const struct diagnostics *d = &source->diagnostics;
+	enum exit_status status = d->errors || (options->strict && d->warnings) ? STATUS_BAD : STATUS_GOOD,
+			 explained = STATUS_GOOD;
+
+	if (options->json) {
+		output_add(to, "{\"file\": ");
+		output_add_json(to, name);
+		output_add(to, ", \"good\": %s, \"errors\": %zu, \"warnings\": %zu, \"diagnostics\": ",
+			status == STATUS_GOOD ? "true" : "false", d->errors, d->warnings);
+		diagnostics_print_json(d, name, to);
+	} else {
+		diagnostics_print(d, name, text, bytes, to);
+	}
+	if (options->explain && source->block.bytes) {
+		output_add(to, options->json ? ", \"explain\": " : "");
+		explained = add_explanation(source, name, options, to);
+	} else if (!options->json) {
+		add_summary(source, name, to);
+	}
+	output_add(to, options->json ? "}" : "");
+	return explained ? explained : status;
+}
+
+static enum exit_status check_file(const char *name, const struct check_options *options, struct output *to)
+{
+	struct policy_source source;
+	enum exit_status status;
+	struct errinfo error;
+	size_t bytes = 0;
+	char shown[4096], *text;
+
+	if (!read_file(name, &text, &bytes))
+		return STATUS_BAD;
+	if (strcmp(name, "-") == 0)
+		name = "stdin";
+	snprintf(shown, sizeof(shown), "%s", name);
+	if (!options->json) /* a name may hold what a terminal obeys; JSON has escapes */
+		text_make_printable(shown);
+	if (policy_source_load(&source, text, bytes, &error))
+		status = fail(STATUS_BAD, "cannot check '%s': %s", shown, error.text);
+	else
+		status = add_file(&source, shown, text, bytes, options, to);
+	policy_source_release(&source);
+	free(text);
+	return status;
+}
+
+static enum exit_status print_text(struct output *to, enum exit_status status)
+{
+	if (to->failed)
+		status = fail(STATUS_BAD, "out of memory");
+	else
+		fwrite(output_get(to), 1, to->length, stdout);
+	output_release(to);
+	return status;
+}
+
+static enum exit_status check_files(char **names, int count, const struct check_options *options)
+{
+	enum exit_status status = STATUS_GOOD;
+	struct output to = {0};
+	const char *before = "[";
+
+	for (int i = 0; i < count; i++) {
+		size_t length = to.length;
+		enum exit_status now;
+
+		output_add(&to, "%s", options->json ? before : "");
+		now = check_file(names[i], options, &to);
+		if (now == STATUS_USAGE) { /* the same words would be wrong for the next file */
+			output_release(&to);
+			return now;
+		}
+		if (options->json && to.length == length + strlen(before)) {
+			to.length = length; /* nothing came of this file */
+			to.bytes[length] = '\0';
+		} else {
+			before = ",\n";
+		}
+		if (now != STATUS_GOOD)
+			status = now;
+	}
+	if (options->json)
+		output_add(&to, "%s]\n", before[0] == '[' ? "[" : "");
+	return print_text(&to, status);
+}
+
+int cmd_check(int argc, char **argv)
+{
+	static const struct option known[] = {
+		{"explain", required_argument, NULL, 'e'},
+		{"strict", no_argument, NULL, 's'},
+		{"json", no_argument, NULL, 'j'},
+		{"schema", no_argument, NULL, 'c'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	struct check_options options = {0};
+	struct output schema = {0};
+	int got;
+
+	opterr = 0;
+	while ((got = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
+		switch (got) {
+		case 'e':
+			options.explain = optarg;
+			break;
+		case 's':
+			options.strict = true;
+			break;
+		case 'j':
+			options.json = true;
+			break;
+		case 'c':
+			options.schema = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return STATUS_GOOD;
+		default:
+			return fail_option("check", got, argv, known);
+		}
+	}
+	if (options.schema) {
+		if (optind < argc || options.explain)
+			return fail(STATUS_USAGE, "'--schema' takes no file and no '--explain'; see 'sublet check -h'");
+		schema_print(&schema);
+		return print_text(&schema, STATUS_GOOD);
+	}
+	if (optind == argc)
+		return fail(STATUS_USAGE, "no policy file; try 'sublet check grpo.yaml', or see 'sublet check -h'");
+	return check_files(argv + optind, argc - optind, &options);
+}
