@@ -234,7 +234,7 @@ static void launch_of_other_context_is_refused(void **state)
 
 	OK(cuModuleGetFunction(&noop, builtin, "sim_noop"));
 	OK(cuCtxCreate(&second, NULL, 0, 0));
-	FAILS(cuLaunchKernel(noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_CONTEXT);
+	FAILS(cuLaunchKernel(noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
 	OK(cuCtxDestroy(second));
 	OK(cuCtxSetCurrent(context));
 }

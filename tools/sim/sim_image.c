@@ -59,13 +59,16 @@ static bool list_kernels(struct sim_image *image)
 			count = ((const uint32_t *)d->d_un.d_ptr)[1];
 	}
 	for (size_t i = 0; symbols && names && i < count && fine; i++) {
+		const struct sim_kernel_info *info = (const void *)(map->l_addr + symbols[i].st_value);
 		const char *name = names + symbols[i].st_name;
 		size_t length = strlen(name);
 
-		if (symbols[i].st_shndx == SHN_UNDEF || length < sizeof(ending) ||
-			strcmp(name + length - sizeof(ending) + 1, ending) != 0)
+		/* Sanitizers export names of the same ending for their own purposes: the descriptor must say its own. */
+		if (symbols[i].st_shndx == SHN_UNDEF || length < sizeof(ending) || symbols[i].st_size != sizeof(*info) ||
+			strcmp(name + length - sizeof(ending) + 1, ending) != 0 || !info->name ||
+			strlen(info->name) + sizeof(ending) - 1 != length || strncmp(name, info->name, strlen(info->name)) != 0)
 			continue;
-		fine = add_kernel(image, (const struct sim_kernel_info *)(map->l_addr + symbols[i].st_value));
+		fine = add_kernel(image, info);
 	}
 	return fine;
 }

@@ -74,7 +74,7 @@ CUresult sim_launch_work(struct sim_context *ctx, const void *handle, const stru
 		return CUDA_ERROR_INVALID_HANDLE;
 	home = sim_function_context(function);
 	if (home && home != (CUcontext)ctx)
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (!shape_ok(function, shape) || (params && extra) || (extra && !unpack(extra, &packed, &packed_bytes)))
 		return CUDA_ERROR_INVALID_VALUE;
 	info = function->info;

@@ -24,17 +24,18 @@ static struct sim_user_object *object_of(CUuserObject handle)
 	return NULL;
 }
 
-/* A destructor may not call the driver, so a thread of its own is not needed; but it may take the program's locks. */
 static void *destroy_main(void *arg)
 {
-	struct sim_user_object *object = arg;
+	CUDA_HOST_NODE_PARAMS call = *(CUDA_HOST_NODE_PARAMS *)arg;
 
-	object->destroy(object->what);
+	free(arg);
+	call.fn(call.userData);
 	return NULL;
 }
 
 static void drop(struct sim_user_object *object, unsigned count)
 {
+	CUDA_HOST_NODE_PARAMS *call;
 	pthread_attr_t attributes;
 	pthread_t thread;
 
@@ -42,10 +43,15 @@ static void drop(struct sim_user_object *object, unsigned count)
 	if (object->count || !object->alive)
 		return;
 	object->alive = false;
-	/* sim_lock is held here: run it elsewhere. The struct lives until reset and is not used again. */
+	/* A destructor may take the program's locks, and sim_lock is held here: it runs on a thread of its own. */
+	call = malloc(sizeof(*call));
+	if (!call)
+		return;
+	*call = (CUDA_HOST_NODE_PARAMS){object->destroy, object->what};
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_create(&thread, &attributes, destroy_main, object);
+	if (pthread_create(&thread, &attributes, destroy_main, call) != 0)
+		free(call);
 	pthread_attr_destroy(&attributes);
 }
 
@@ -177,8 +183,12 @@ void sim_held_release(struct sim_graph *graph)
 	graph->held_count = 0;
 }
 
-/* A destructor may still be running on its own thread, so the structs are left to it. */
 void sim_user_objects_drop_all(void)
 {
-	objects = NULL;
+	while (objects) {
+		struct sim_user_object *object = objects;
+
+		objects = object->next;
+		free(object);
+	}
 }
