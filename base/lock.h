@@ -11,7 +11,7 @@
 
 /* Rising order. What each protects stands beside the lock itself. */
 enum lock_rank {
-	RANK_START,    /* shim: start and stop of this process's part */
+	RANK_PRIMARY,  /* lifecycle: retain, release and reset of primary contexts, one at a time */
 	RANK_CAPTURE,  /* lifecycle: set of streams being captured */
 	RANK_CONTEXTS, /* lifecycle: known contexts, peers, their event pools */
 	RANK_RECORDS,  /* lifecycle: allocation records */

@@ -119,7 +119,7 @@ enum sublet_err backing_create(struct backing *backing, const struct driver *dri
 	memset(backing, 0, sizeof(*backing));
 	backing->extents = count == 1 ? &backing->single : calloc(count, sizeof(*backing->extents));
 	if (!backing->extents)
-		return errinfo_set(reterr, SUBLET_ERR_NOMEM, CUDA_ERROR_OUT_OF_MEMORY, "no host memory for %u extents", count);
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "no host memory for %u extents", count);
 	backing->count = count;
 	for (uint32_t i = 0; i < count; i++) {
 		struct extent *extent = &backing->extents[i];

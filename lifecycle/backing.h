@@ -47,7 +47,7 @@ enum sublet_err backing_probe(struct backing_kind *kind, const struct driver *dr
 /* Create and map extents of @span_bytes (a multiple of the granularity) at @address, which is reserved and unmapped, and
  * give @access to all of it. Two-step: on failure everything is undone, the driver's code is in reterr, and @backing is
  * empty; it is not when the driver refused to take something back, which is then the caller's to try again.
- * NOMEM: the device (or the heap) is full. Calls the driver, holds no lock. */
+ * NOMEM: the device is full; SYSTEM: the heap is. Calls the driver, holds no lock. */
 enum sublet_err backing_create(struct backing *backing, const struct driver *driver, const struct backing_kind *kind,
 	const struct extent_source *source, uint64_t address, uint64_t span_bytes, const CUmemAccessDesc *access,
 	size_t access_count, struct errinfo *reterr);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/list.h"
 
@@ -12,6 +13,7 @@ void contexts_init(struct contexts *contexts, const struct driver *driver)
 	memset(contexts, 0, sizeof(*contexts));
 	contexts->driver = driver;
 	contexts->next_id = 1;
+	ranked_lock_init(&contexts->primary_lock, RANK_PRIMARY);
 	ranked_lock_init(&contexts->lock, RANK_CONTEXTS);
 }
 
@@ -28,6 +30,7 @@ void contexts_release(struct contexts *contexts, bool call_driver)
 	contexts->count = contexts->capacity = 0;
 	contexts->peer_count = contexts->peer_capacity = 0;
 	ranked_lock_release(&contexts->lock);
+	ranked_lock_release(&contexts->primary_lock);
 }
 
 void contexts_forget(struct contexts *contexts)
@@ -54,30 +57,34 @@ static struct context *find_id(struct contexts *contexts, uint64_t id)
 	return NULL;
 }
 
-bool contexts_note(struct contexts *contexts, CUcontext handle, int device)
+uint64_t contexts_note(struct contexts *contexts, CUcontext handle, int device)
 {
-	bool noted = true;
+	struct context *context = NULL;
+	uint64_t id = 0;
 
 	ranked_lock(&contexts->lock);
-	if (!find_handle(contexts, handle)) {
-		noted = list_room(&contexts->list, contexts->count, &contexts->capacity, sizeof(*contexts->list));
-		if (noted) {
-			contexts->list[contexts->count++] =
-				(struct context){.handle = handle, .device = device, .id = contexts->next_id++};
-		}
+	for (size_t i = 0; i < contexts->count && !context; i++) {
+		/* One whose end is under way may be another context by now: handles are used again. */
+		if (contexts->list[i].handle == handle && !contexts->list[i].dying)
+			context = &contexts->list[i];
+	}
+	if (context) {
+		id = context->id;
+	} else if (list_room(&contexts->list, contexts->count, &contexts->capacity, sizeof(*contexts->list))) {
+		id = contexts->next_id++;
+		contexts->list[contexts->count++] = (struct context){.handle = handle, .device = device, .id = id};
 	}
 	ranked_unlock(&contexts->lock);
-	return noted;
+	return id;
 }
 
 void contexts_primary(struct contexts *contexts, CUcontext handle)
 {
-	struct context *context;
-
 	ranked_lock(&contexts->lock);
-	context = find_handle(contexts, handle);
-	if (context)
-		context->primary = true;
+	for (size_t i = 0; i < contexts->count; i++) {
+		if (contexts->list[i].handle == handle)
+			contexts->list[i].primary = true;
+	}
 	ranked_unlock(&contexts->lock);
 }
 
@@ -94,14 +101,40 @@ CUcontext contexts_primary_of(struct contexts *contexts, int device)
 	return handle;
 }
 
-void contexts_dying(struct contexts *contexts, CUcontext handle, bool dying)
+/* Those that @end covers: known before it began. */
+static bool covers(const struct context_end *end, const struct context *context)
 {
-	struct context *context;
+	return context->handle == end->handle && context->id < end->before_id;
+}
 
+void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct context_end *end)
+{
+	const struct timespec pause = {0, 100000};
+	bool used;
+
+	/* A free that synchronises names the context to the driver without the lock: as long as it waits for the work, the
+	 * driver's own destroy would. */
+	do {
+		ranked_lock(&contexts->lock);
+		*end = (struct context_end){handle, contexts->next_id};
+		used = false;
+		for (size_t i = 0; i < contexts->count; i++)
+			used = used || (covers(end, &contexts->list[i]) && contexts->list[i].users);
+		for (size_t i = 0; i < contexts->count && !used; i++)
+			contexts->list[i].dying += covers(end, &contexts->list[i]);
+		ranked_unlock(&contexts->lock);
+		if (used)
+			nanosleep(&pause, NULL);
+	} while (used);
+}
+
+void contexts_end_undo(struct contexts *contexts, const struct context_end *end)
+{
 	ranked_lock(&contexts->lock);
-	context = find_handle(contexts, handle);
-	if (context)
-		context->dying = dying;
+	for (size_t i = 0; i < contexts->count; i++) {
+		if (covers(end, &contexts->list[i]) && contexts->list[i].dying)
+			contexts->list[i].dying--;
+	}
 	ranked_unlock(&contexts->lock);
 }
 
@@ -147,15 +180,21 @@ static void forget_peers(struct contexts *contexts, CUcontext handle)
 		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
 }
 
-void contexts_drop(struct contexts *contexts, CUcontext handle)
+void contexts_drop(struct contexts *contexts, const struct context_end *end)
 {
-	struct context *context;
+	bool dropped = false;
 
 	ranked_lock(&contexts->lock);
-	context = find_handle(contexts, handle);
-	if (context)
-		*context = contexts->list[--contexts->count];
-	forget_peers(contexts, handle);
+	for (size_t i = 0; i < contexts->count;) {
+		if (covers(end, &contexts->list[i])) {
+			contexts->list[i] = contexts->list[--contexts->count];
+			dropped = true;
+		} else {
+			i++;
+		}
+	}
+	if (dropped)
+		forget_peers(contexts, end->handle);
 	ranked_unlock(&contexts->lock);
 }
 
@@ -193,6 +232,9 @@ bool context_says_lost(CUresult result)
 	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
 	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
 	case CUDA_ERROR_EXTERNAL_DEVICE:
+	case CUDA_ERROR_CONTAINED:
+	case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+	case CUDA_ERROR_MPS_RPC_FAILURE:
 		return true;
 	default: /* what a kernel did wrong: illegal address to launch failure, in cuda.h's order */
 		return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT ||
@@ -271,42 +313,62 @@ void context_mark_give_back(struct contexts *contexts, struct context_mark *mark
 	ranked_unlock(&contexts->lock);
 }
 
+static void end_use(struct contexts *contexts, uint64_t id, bool gone)
+{
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_id(contexts, id);
+	if (context && --context->users == 0 && gone) {
+		forget_peers(contexts, context->handle);
+		*context = contexts->list[--contexts->count];
+	}
+	ranked_unlock(&contexts->lock);
+}
+
 CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own)
 {
 	/* One context per round, chosen by id under the lock, waited for without it. */
 	for (uint64_t after = 0;;) {
-		CUcontext handle = NULL, popped;
-		uint64_t next = UINT64_MAX;
+		struct context *next = NULL;
+		CUcontext handle, popped;
 		CUresult result;
-		int of = -1;
+		bool dying = false;
+		int of;
 
 		ranked_lock(&contexts->lock);
 		for (size_t i = 0; i < contexts->count; i++) {
-			if (!contexts->list[i].dying && contexts->list[i].id > after && contexts->list[i].id < next) {
-				next = contexts->list[i].id;
-				handle = contexts->list[i].handle;
-				of = contexts->list[i].device;
-			}
+			struct context *context = &contexts->list[i];
+
+			dying = dying || context->dying;
+			if (!context->dying && context->id > after && (!next || context->id < next->id))
+				next = context;
 		}
+		if (!next) {
+			ranked_unlock(&contexts->lock);
+			/* One whose end the driver may yet refuse cannot be waited for now, and its work goes on. */
+			return dying ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+		}
+		after = next->id;
+		handle = next->handle;
+		of = next->device;
+		next->users++;
 		ranked_unlock(&contexts->lock);
-		if (!handle)
-			return CUDA_SUCCESS;
-		after = next;
 		result = contexts->driver->CtxPushCurrent(handle);
 		if (result == CUDA_SUCCESS) {
 			result = contexts->driver->CtxSynchronize();
 			contexts->driver->CtxPopCurrent(&popped);
 		}
+		end_use(contexts, after, says_gone(result));
 		if (says_capturing(result))
 			return CUDA_ERROR_NOT_READY;
-		if (says_gone(result)) {
-			contexts_drop(contexts, handle);
-		} else if (result != CUDA_SUCCESS) {
-			if (of == device && *ret_own == CUDA_SUCCESS)
-				*ret_own = result;
-			if (!context_says_lost(result))
-				return result; /* its work may go on */
-		}
+		if (says_gone(result) || result == CUDA_SUCCESS)
+			continue;
+		/* Another device's trouble is not the answer to this free; its work may go on all the same. */
+		if (of == device && *ret_own == CUDA_SUCCESS)
+			*ret_own = result;
+		if (!context_says_lost(result))
+			return of == device ? result : CUDA_ERROR_NOT_READY;
 	}
 }
 

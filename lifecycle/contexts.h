@@ -19,7 +19,8 @@ struct context {
 	int device;
 	uint64_t id; /* never reused, unlike the handle */
 	bool primary;
-	bool dying;  /* its destroy or reset call is under way: no driver call may name it */
+	unsigned dying;  /* destroy, release or reset calls under way: no driver call may name it */
+	unsigned users; /* threads that name it to the driver without the lock */
 	CUevent spare[CONTEXT_EVENTS_KEPT];
 	unsigned spare_count;
 };
@@ -31,6 +32,7 @@ struct peer {
 };
 
 struct contexts {
+	struct ranked_lock primary_lock; /* RANK_PRIMARY; held over the driver's retain, release and reset */
 	struct ranked_lock lock; /* RANK_CONTEXTS */
 	const struct driver *driver;
 	struct context *list; /* under lock */
@@ -53,16 +55,24 @@ void contexts_release(struct contexts *contexts, bool call_driver);
 /* In a forked child. */
 void contexts_forget(struct contexts *contexts);
 
-/* Note @handle on @device; known ones are left alone. False when memory ran out. No driver call. */
-bool contexts_note(struct contexts *contexts, CUcontext handle, int device);
+/* Note @handle on @device; a known one is left alone. Its id, never used again, or 0 when memory ran out. No driver call. */
+uint64_t contexts_note(struct contexts *contexts, CUcontext handle, int device);
 /* @handle is its device's primary context; which one that is (NULL when not seen). */
 void contexts_primary(struct contexts *contexts, CUcontext handle);
 CUcontext contexts_primary_of(struct contexts *contexts, int device);
-/* Before (true) the driver is asked to destroy or reset @handle, and after it refused (false). In between, other threads
- * must not name the context to the driver, and what waits for its work goes on waiting. */
-void contexts_dying(struct contexts *contexts, CUcontext handle, bool dying);
-/* @handle was destroyed or reset: its work has ended, its events are gone with it. */
-void contexts_drop(struct contexts *contexts, CUcontext handle);
+/* The end of a context, from before the driver is asked to destroy or reset it. The driver uses handles again, other
+ * threads may have the next one before this call is back: an end covers what was known when it began and nothing else. */
+struct context_end {
+	CUcontext handle;
+	uint64_t before_id;
+};
+/* From here on no other thread names the context to the driver, and what waits for its work goes on waiting. Ends of one
+ * context may overlap (releases of a primary). Waits for a synchronise of it that is under way. */
+void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct context_end *end);
+/* The driver refused, or somebody still holds it. */
+void contexts_end_undo(struct contexts *contexts, const struct context_end *end);
+/* It is gone: its work has ended, its events went with it. */
+void contexts_drop(struct contexts *contexts, const struct context_end *end);
 
 /* Record one event per known context (cuCtxRecordEvent: all work submitted to it so far). The caller has excluded
  * captures (captures_exclude). Writes up to @capacity marks, *ret_count of them. Returns

@@ -42,6 +42,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 
 void lifecycle_release(struct lifecycle *lc)
 {
+	struct reclaim_room room;
 	struct allocation *allocation;
 
 	reclaim_wait(lc, UINT64_MAX / 4);
@@ -49,7 +50,8 @@ void lifecycle_release(struct lifecycle *lc)
 	while ((allocation = records_detach_of_context(&lc->records, NULL)))
 		reclaim_free_idle(lc, allocation);
 	lc->config.cache_bytes = 0;
-	reclaim_make_room(lc, -1, 0);
+	reclaim_room_begin(lc, &room);
+	reclaim_make_room(lc, -1, UINT64_MAX, &room);
 	reclaim_release(&lc->reclaim);
 	for (int d = 0; d < lc->device_count; d++)
 		arena_release(&lc->devices[d].arena, &lc->driver);
@@ -151,32 +153,32 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 		contexts_note(&lc->contexts, context, device);
 }
 
-void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context)
+void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
-	contexts_dying(&lc->contexts, context, true);
+	contexts_end_begin(&lc->contexts, context, end);
 }
 
-void lifecycle_context_left(struct lifecycle *lc, CUcontext context, bool gone)
+void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone)
 {
 	if (!gone) {
-		contexts_dying(&lc->contexts, context, false);
+		contexts_end_undo(&lc->contexts, end);
 		return;
 	}
-	contexts_drop(&lc->contexts, context);
-	if (captures_context_gone(&lc->captures, context))
-		reclaim_kick(&lc->reclaim);
+	contexts_drop(&lc->contexts, end);
+	if (captures_context_gone(&lc->captures, end->handle))
+		reclaim_kick(lc);
 }
 
-void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone)
+void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, bool gone)
 {
 	struct allocation *allocation;
 	struct driver_scope scope;
 
-	lifecycle_context_left(lc, context, gone);
+	lifecycle_context_left(lc, end, gone);
 	if (!gone)
 		return;
 	driver_enter(&lc->driver, &scope);
-	while ((allocation = records_detach_of_context(&lc->records, context))) {
+	while ((allocation = records_detach_of_context(&lc->records, end))) {
 		struct stats_device *stats = &lc->stats->device[allocation->device];
 
 		stats_sub(&stats->managed, allocation->span_bytes);

@@ -85,9 +85,9 @@ bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t by
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device);
 /* Around the driver's destroy or reset of @context: begin, the driver's call, end. On success its allocations end with
  * it, as the driver's own would. @gone: the context does not exist (or is empty) any more. */
-void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context);
-void lifecycle_context_end(struct lifecycle *lc, CUcontext context, bool gone);
+void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end);
+void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, bool gone);
 /* The same for a context that owns no memory (a green one): allocations made under it stay. */
-void lifecycle_context_left(struct lifecycle *lc, CUcontext context, bool gone);
+void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone);
 
 #endif

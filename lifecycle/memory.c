@@ -4,9 +4,6 @@
 
 #include "base/log.h"
 
-/* How often out-of-memory is answered by making room and trying again: other threads free meanwhile. */
-#define ROOM_RETRIES 3
-
 struct cache_request {
 	struct lifecycle *lc;
 	int device;
@@ -33,9 +30,14 @@ static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocati
 		allocation->address, allocation->span_bytes, access, access_count, reterr);
 }
 
-/* Commit. Peers enabled since the pages were mapped are given their rights first. */
-static bool publish(struct lifecycle *lc, struct allocation *allocation, uint64_t generation)
+/* Commit. Peers enabled since the pages were mapped are given their rights first. From here on another thread may end the
+ * record's context and with it the record: it is counted before, and not looked at after. */
+static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocation, uint64_t generation,
+	struct errinfo *reterr)
 {
+	struct stats_device *stats = &lc->stats->device[allocation->device];
+	uint64_t span_bytes = allocation->span_bytes, size_bytes = allocation->size_bytes;
+	CUresult result = CUDA_SUCCESS;
 	bool published;
 
 	for (;;) {
@@ -47,36 +49,40 @@ static bool publish(struct lifecycle *lc, struct allocation *allocation, uint64_
 			break;
 		ranked_unlock(&lc->records.lock);
 		count = contexts_access_list(&lc->contexts, allocation->device, access, ACCESS_MAX, &generation);
-		if (lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count) != CUDA_SUCCESS)
-			return false;
+		result = lc->driver.MemSetAccess(allocation->address, span_bytes, access, count);
+		if (result != CUDA_SUCCESS) {
+			backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
+			return errinfo_set(reterr, SUBLET_ERR_DRIVER, (int)result,
+				"cuMemSetAccess refused the rights of a new peer (driver error %d)", (int)result);
+		}
 	}
+	stats_add(&stats->managed, span_bytes);
+	__atomic_fetch_add(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
 	published = records_publish_locked(&lc->records, allocation);
 	ranked_unlock(&lc->records.lock);
-	return published;
+	if (published)
+		return SUBLET_OK;
+	stats_sub(&stats->managed, span_bytes);
+	__atomic_fetch_sub(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
+	backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
+	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
 
 static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, struct errinfo *reterr)
 {
+	struct reclaim_room room;
 	uint64_t peers;
 	enum sublet_err err;
 
-	for (int attempt = 0;; attempt++) {
-		uint64_t generation = reclaim_generation(lc);
-
+	reclaim_room_begin(lc, &room);
+	do {
 		err = prepare(lc, allocation, &peers, reterr);
 		/* What the driver did not take back of a failed attempt lies at the address: not again over it. */
-		if (err != SUBLET_ERR_NOMEM || attempt == ROOM_RETRIES || allocation->backing.count)
-			break;
-		if (!reclaim_make_room(lc, allocation->device, generation))
-			break;
-	}
+	} while (err == SUBLET_ERR_NOMEM && !allocation->backing.count &&
+		 reclaim_make_room(lc, allocation->device, allocation->span_bytes, &room));
 	if (err)
 		return err;
-	if (!publish(lc, allocation, peers)) {
-		backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
-		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
-	}
-	return SUBLET_OK;
+	return publish(lc, allocation, peers, reterr);
 }
 
 enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdeviceptr *ret_address, CUresult *ret_result,
@@ -89,7 +95,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	enum sublet_err err;
 	CUcontext context = NULL;
 	CUdevice device;
-	uint64_t granularity;
+	uint64_t granularity, context_id, address, span_bytes;
 
 	*ret_why = STATS_NATIVE_SMALL;
 	if (!ret_address || size_bytes == 0 || size_bytes < lc->config.min_size_bytes)
@@ -106,7 +112,8 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	if (size_bytes > state->total_bytes)
 		return MEMORY_PASS;
 	/* A context that is not noted would not be waited for when the memory is freed. */
-	if (!contexts_note(&lc->contexts, context, device))
+	context_id = contexts_note(&lc->contexts, context, device);
+	if (!context_id)
 		return MEMORY_PASS;
 	allocation = records_new(&lc->records);
 	if (!allocation)
@@ -116,6 +123,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	allocation->span_bytes = (size_bytes + granularity - 1) & ~(granularity - 1);
 	allocation->device = device;
 	allocation->context = context;
+	allocation->context_id = context_id;
 	if (!arena_take(&state->arena, allocation->span_bytes, &allocation->address)) {
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no addresses left on device %d: %llu MiB stay native", device,
 			(unsigned long long)(size_bytes >> 20));
@@ -123,17 +131,20 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 		return MEMORY_PASS;
 	}
 
+	address = allocation->address;
+	span_bytes = allocation->span_bytes;
 	driver_enter(&lc->driver, &scope);
 	err = create(lc, allocation, &error);
 	driver_leave(&lc->driver, &scope);
 	if (err == SUBLET_OK) {
-		stats_add(&lc->stats->device[device].managed, allocation->span_bytes);
-		__atomic_fetch_add(&lc->stats->device[device].requested_bytes, size_bytes, __ATOMIC_RELAXED);
-		*ret_address = allocation->address;
+		*ret_address = address;
 		*ret_result = CUDA_SUCCESS;
 		return MEMORY_ANSWERED;
 	}
 	reclaim_unpublished(lc, allocation);
+	/* Rounded up to whole pages it may not fit where the driver, who packs, still has room. */
+	if (err == SUBLET_ERR_NOMEM && span_bytes > size_bytes)
+		return MEMORY_PASS;
 	if (err == SUBLET_ERR_NOMEM) {
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return MEMORY_ANSWERED;

@@ -13,6 +13,9 @@
 /* A refusal that was not of the moment is asked about again at this rate. */
 #define STRANDED_RETRY_NS 1000000000ull
 
+/* How long a free looks whether its marks pass at once. */
+#define PASS_SOON_NS 30000ull
+
 enum step {
 	STEP_EMPTY,
 	STEP_NOT_READY, /* work is still running, or something is being captured */
@@ -176,7 +179,8 @@ static bool cache_put(void *arg, const struct extent *extent)
 	return kept;
 }
 
-static void set_giving_back(struct reclaim *reclaim, bool begin)
+/* @bytes went back meanwhile (0 at the begin). */
+static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 {
 	ranked_lock(&reclaim->lock);
 	if (begin) {
@@ -184,6 +188,7 @@ static void set_giving_back(struct reclaim *reclaim, bool begin)
 	} else {
 		reclaim->giving_back--;
 		reclaim->generation++;
+		reclaim->returned_bytes += bytes;
 		pthread_cond_broadcast(&reclaim->changed);
 	}
 	ranked_unlock(&reclaim->lock);
@@ -223,14 +228,14 @@ static void give_back(struct lifecycle *lc, struct allocation *allocation)
 	uint64_t span_bytes = allocation->span_bytes;
 	CUresult result;
 
-	set_giving_back(&lc->reclaim, true);
+	set_giving_back(&lc->reclaim, true, 0);
 	result = try_give_back(lc, allocation);
 	if (result != CUDA_SUCCESS)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER,
 			"freed allocation of %llu MiB could not be given back (error %d); it is tried again later",
 			(unsigned long long)(span_bytes >> 20), (int)result);
 	__atomic_fetch_sub(&stats->pending_bytes, span_bytes, __ATOMIC_RELAXED);
-	set_giving_back(&lc->reclaim, false);
+	set_giving_back(&lc->reclaim, false, result == CUDA_SUCCESS ? span_bytes : 0);
 }
 
 /* Offer what is stranded again; each once. */
@@ -244,10 +249,13 @@ static void retry_stranded(struct lifecycle *lc)
 	ranked_unlock(&lc->reclaim.lock);
 	while (list) {
 		struct allocation *next = list->next;
+		uint64_t bytes;
 
-		set_giving_back(&lc->reclaim, true);
-		try_give_back(lc, list);
-		set_giving_back(&lc->reclaim, false);
+		set_giving_back(&lc->reclaim, true, 0);
+		bytes = list->span_bytes;
+		if (try_give_back(lc, list) != CUDA_SUCCESS)
+			bytes = 0;
+		set_giving_back(&lc->reclaim, false, bytes);
 		list = next;
 	}
 }
@@ -371,7 +379,7 @@ static void ensure_thread(struct lifecycle *lc)
 	sigset_t all, before;
 	int error;
 
-	if (reclaim->thread != RECLAIM_NO_THREAD)
+	if (reclaim->thread != RECLAIM_NO_THREAD && reclaim->thread != RECLAIM_UNAVAILABLE)
 		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -379,7 +387,7 @@ static void ensure_thread(struct lifecycle *lc)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	reclaim->thread = error ? RECLAIM_UNAVAILABLE : RECLAIM_RUNNING;
 	if (error)
-		log_say(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no helper thread (%s): frees wait for running work",
+		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no helper thread (%s): frees wait for running work",
 			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
 }
 
@@ -396,6 +404,22 @@ static void drain_here(struct lifecycle *lc)
 	}
 }
 
+/* Is the work that may use it over, or about to be? Then the pages go back before the free returns, as the driver's own
+ * free leaves it: another process may have been told that they are there. An idle context takes some microseconds to pass a
+ * mark. */
+static bool passes_soon(struct lifecycle *lc, struct allocation *allocation)
+{
+	uint64_t until = now_ns() + PASS_SOON_NS;
+
+	while (allocation->marked) {
+		if (passed(lc, allocation))
+			return true;
+		if (now_ns() >= until)
+			break;
+	}
+	return false;
+}
+
 CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
 {
 	struct reclaim *reclaim = &lc->reclaim;
@@ -407,6 +431,10 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
 		return result;
 	}
 	add_pending(lc, allocation);
+	if (result == CUDA_SUCCESS && passes_soon(lc, allocation)) {
+		give_back(lc, allocation);
+		return CUDA_SUCCESS;
+	}
 	allocation->next = NULL;
 	ranked_lock(&reclaim->lock);
 	if (reclaim->tail)
@@ -430,11 +458,16 @@ void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation)
 	give_back(lc, allocation);
 }
 
-void reclaim_kick(struct reclaim *reclaim)
+void reclaim_kick(struct lifecycle *lc)
 {
-	ranked_lock(&reclaim->lock);
-	pthread_cond_broadcast(&reclaim->changed);
-	ranked_unlock(&reclaim->lock);
+	bool here;
+
+	ranked_lock(&lc->reclaim.lock);
+	here = lc->reclaim.head && lc->reclaim.thread != RECLAIM_RUNNING;
+	pthread_cond_broadcast(&lc->reclaim.changed);
+	ranked_unlock(&lc->reclaim.lock);
+	if (here)
+		drain_here(lc);
 }
 
 static void drop_cache(struct lifecycle *lc, int device)
@@ -456,18 +489,17 @@ static void drop_cache(struct lifecycle *lc, int device)
 		ranked_unlock(&lc->reclaim.lock);
 		if (lc->driver.MemRelease(extent.handle) != CUDA_SUCCESS)
 			reclaim_strand_extent(lc, device, &extent);
-		set_giving_back(&lc->reclaim, false);
+		set_giving_back(&lc->reclaim, false, extent.bytes);
 	}
 }
 
-bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns)
+/* Caller holds the lock. Wait until nothing is pending, @bytes more than @returned went back, or the time is over. */
+static void wait_returned(struct lifecycle *lc, uint64_t returned, uint64_t bytes, uint64_t deadline)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	uint64_t deadline = now_ns() + wait_ns;
-	bool empty;
 
-	ranked_lock(&reclaim->lock);
-	while (reclaim->pending && now_ns() < deadline && !captures_any(&lc->captures)) {
+	while (reclaim->pending && reclaim->returned_bytes - returned < bytes && now_ns() < deadline &&
+	       !captures_any(&lc->captures)) {
 		if (reclaim->thread == RECLAIM_RUNNING && !reclaim->stop) {
 			wait_changed(reclaim, 1000000);
 			continue;
@@ -477,35 +509,60 @@ bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns)
 			sleep_ns(50000);
 		ranked_lock(&reclaim->lock);
 	}
-	empty = reclaim->pending == 0;
-	ranked_unlock(&reclaim->lock);
+}
+
+bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns)
+{
+	bool empty;
+
+	ranked_lock(&lc->reclaim.lock);
+	wait_returned(lc, 0, UINT64_MAX, now_ns() + wait_ns);
+	empty = lc->reclaim.pending == 0;
+	ranked_unlock(&lc->reclaim.lock);
 	return empty;
 }
 
-uint64_t reclaim_generation(struct lifecycle *lc)
+void reclaim_room_begin(struct lifecycle *lc, struct reclaim_room *room)
 {
-	uint64_t generation;
-
 	ranked_lock(&lc->reclaim.lock);
-	generation = lc->reclaim.generation;
+	*room = (struct reclaim_room){lc->reclaim.generation, lc->reclaim.returned_bytes, 0};
 	ranked_unlock(&lc->reclaim.lock);
-	return generation;
 }
 
-bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t generation)
+static void empty_caches(struct lifecycle *lc, int device)
 {
 	struct driver_scope scope;
 
-	reclaim_wait(lc, lc->config.free_wait_ns);
 	driver_enter(&lc->driver, &scope);
-	/* After the wait: what was freed meanwhile may have gone into the cache. */
 	for (int d = 0; d < lc->device_count; d++) {
 		if (device < 0 || d == device)
 			drop_cache(lc, d);
 	}
 	retry_stranded(lc);
 	driver_leave(&lc->driver, &scope);
-	return reclaim_generation(lc) != generation;
+}
+
+bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t bytes, struct reclaim_room *room)
+{
+	struct reclaim *reclaim = &lc->reclaim;
+	bool changed;
+
+	if (!room->deadline_ns)
+		room->deadline_ns = now_ns() + lc->config.free_wait_ns;
+	else if (now_ns() >= room->deadline_ns)
+		return false;
+	empty_caches(lc, device);
+	ranked_lock(&reclaim->lock);
+	wait_returned(lc, room->returned_bytes, bytes, room->deadline_ns);
+	ranked_unlock(&reclaim->lock);
+	/* What was freed meanwhile may have gone into the cache. */
+	empty_caches(lc, device);
+	ranked_lock(&reclaim->lock);
+	changed = reclaim->generation != room->generation;
+	room->generation = reclaim->generation;
+	room->returned_bytes = reclaim->returned_bytes;
+	ranked_unlock(&reclaim->lock);
+	return changed;
 }
 
 uint64_t reclaim_held_bytes(struct lifecycle *lc, int device, uint64_t *ret_generation, bool *ret_settled)

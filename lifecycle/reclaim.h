@@ -50,6 +50,7 @@ struct reclaim {
 	struct allocation *stranded; /* idle, but refused by the driver when offered back; under lock */
 	size_t pending;                 /* in the list or in a step; under lock */
 	uint64_t generation;            /* rises whenever pages went back; under lock */
+	uint64_t returned_bytes;        /* all that went back; under lock */
 	unsigned giving_back;           /* threads between "not the application's" and "the driver's"; under lock */
 	enum reclaim_thread thread;     /* under lock */
 	bool stop;                      /* under lock */
@@ -81,13 +82,18 @@ void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation);
 void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent);
 
 /* The last capture has ended: queued frees may be marked now. */
-void reclaim_kick(struct reclaim *reclaim);
+void reclaim_kick(struct lifecycle *lc);
 
-/* Before out-of-memory is answered: wait for pending frees, at most lc->config.free_wait_ns, and give the cached extents
- * of @device (every device when -1) back. True when anything went back since @generation (reclaim_generation, read before
- * the attempt that failed), so that a retry makes sense. */
-uint64_t reclaim_generation(struct lifecycle *lc);
-bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t generation);
+/* Before out-of-memory is answered. begin stands before the first attempt that may fail; make_room after each that did: the
+ * cached extents of @device (every device when -1) go back, and pending frees are waited for until @bytes have come back,
+ * nothing is pending, or lc->config.free_wait_ns have passed since the first of these calls. True when anything came back
+ * since the last attempt, so that another makes sense. */
+struct reclaim_room {
+	uint64_t generation, returned_bytes;
+	uint64_t deadline_ns;
+};
+void reclaim_room_begin(struct lifecycle *lc, struct reclaim_room *room);
+bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t bytes, struct reclaim_room *room);
 
 /* Wait until nothing is pending, at most @wait_ns. */
 bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns);

@@ -132,13 +132,13 @@ bool records_reattach(struct records *records, struct allocation *allocation)
 	return published;
 }
 
-struct allocation *records_detach_of_context(struct records *records, CUcontext context)
+struct allocation *records_detach_of_context(struct records *records, const struct context_end *end)
 {
 	struct allocation *allocation;
 
 	ranked_lock(&records->lock);
 	for (allocation = records->live; allocation; allocation = allocation->next) {
-		if (!context || allocation->context == context)
+		if (!end || (allocation->context == end->handle && allocation->context_id < end->before_id))
 			break;
 	}
 	if (allocation)

@@ -29,6 +29,7 @@ struct allocation {
 	uint64_t serial;        /* rises with every allocation of the process */
 	int device;
 	CUcontext context;      /* current at the allocation */
+	uint64_t context_id;    /* handles are used again, ids are not */
 	enum allocation_state state; /* RANK_RECORDS */
 	struct backing backing; /* RANK_RECORDS while live; the reclaimer's while detached */
 	struct context_mark marks[MARKS_MAX]; /* the reclaimer's */
@@ -64,8 +65,8 @@ bool records_publish_locked(struct records *records, struct allocation *allocati
 struct allocation *records_detach(struct records *records, uint64_t address);
 /* Undo a detach whose pages could not be given back. */
 bool records_reattach(struct records *records, struct allocation *allocation);
-/* The next live allocation of @context (any when NULL), detached; NULL when there is none. */
-struct allocation *records_detach_of_context(struct records *records, CUcontext context);
+/* The next live allocation of a context that ends (any when NULL), detached; NULL when there is none. */
+struct allocation *records_detach_of_context(struct records *records, const struct context_end *end);
 
 /* Pages of [@address, @address + @bytes) can be reached by a handle that the application holds (retained, exported): they
  * may outlive the allocation, so nobody else is given them. Foreign addresses are ignored. */

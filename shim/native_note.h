@@ -9,9 +9,11 @@
  * kept here, they are given back first and the driver is asked once more: a plain process would have had them back. */
 #define NATIVE_ALLOCATE(result, symbol, args)                                                                          \
 	do {                                                                                                           \
-		uint64_t generation_ = reclaim_generation(&shim_lifecycle);                                            \
+		struct reclaim_room room_;                                                                             \
+		reclaim_room_begin(&shim_lifecycle, &room_);                                                           \
 		(result) = FORWARD(symbol, args);                                                                      \
-		if ((result) == CUDA_ERROR_OUT_OF_MEMORY && reclaim_make_room(&shim_lifecycle, -1, generation_))       \
+		if ((result) == CUDA_ERROR_OUT_OF_MEMORY &&                                                            \
+			reclaim_make_room(&shim_lifecycle, -1, UINT64_MAX, &room_))                                    \
 			(result) = FORWARD(symbol, args);                                                              \
 	} while (0)
 

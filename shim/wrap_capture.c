@@ -55,7 +55,7 @@ static void capture_ended(CUresult result, CUstream stream, bool per_thread)
 		return;
 	shim_enter();
 	if (captures_end(&shim_lifecycle.captures, result, stream, per_thread))
-		reclaim_kick(&shim_lifecycle.reclaim);
+		reclaim_kick(&shim_lifecycle);
 	shim_leave();
 }
 
@@ -78,7 +78,7 @@ CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 static void stream_gone(CUresult result, CUstream stream)
 {
 	if (result == CUDA_SUCCESS && shim_active() && captures_stream_gone(&shim_lifecycle.captures, stream))
-		reclaim_kick(&shim_lifecycle.reclaim);
+		reclaim_kick(&shim_lifecycle);
 }
 
 CUresult CUDAAPI cuStreamDestroy(CUstream hStream)

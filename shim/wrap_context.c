@@ -37,13 +37,23 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
 	return result;
 }
 
+/* One at a time with releases and resets: whether a release was the last one is asked after it, and a retain in between
+ * would change the answer. */
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-	CUresult result = FORWARD(cuDevicePrimaryCtxRetain, (pctx, dev));
+	CUresult result;
 
-	seen(result, pctx, dev);
-	if (result == CUDA_SUCCESS && pctx && shim_active())
+	if (!shim_active())
+		return FORWARD(cuDevicePrimaryCtxRetain, (pctx, dev));
+	shim_enter();
+	ranked_lock(&shim_lifecycle.contexts.primary_lock);
+	result = FORWARD(cuDevicePrimaryCtxRetain, (pctx, dev));
+	if (result == CUDA_SUCCESS && pctx) {
+		lifecycle_context_seen(&shim_lifecycle, *pctx, dev);
 		contexts_primary(&shim_lifecycle.contexts, *pctx);
+	}
+	ranked_unlock(&shim_lifecycle.contexts.primary_lock);
+	shim_leave();
 	return result;
 }
 
@@ -51,13 +61,14 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 
 #define ENDING(symbol, args, context)                                                                                  \
 	do {                                                                                                           \
+		struct context_end end_;                                                                               \
 		CUresult result_;                                                                                      \
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
 		shim_enter();                                                                                          \
-		lifecycle_context_end_begin(&shim_lifecycle, context);                                                 \
+		lifecycle_context_end_begin(&shim_lifecycle, context, &end_);                                          \
 		result_ = FORWARD(symbol, args);                                                                       \
-		lifecycle_context_end(&shim_lifecycle, context, result_ == CUDA_SUCCESS);                              \
+		lifecycle_context_end(&shim_lifecycle, &end_, result_ == CUDA_SUCCESS);                                \
 		shim_leave();                                                                                          \
 		return result_;                                                                                        \
 	} while (0)
@@ -76,17 +87,18 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
 	CUresult result;
+	struct context_end end;
 	unsigned int version;
 	bool alive;
 
 	if (!shim_active())
 		return FORWARD(cuCtxDetach, (ctx));
 	shim_enter();
-	lifecycle_context_end_begin(&shim_lifecycle, ctx);
+	lifecycle_context_end_begin(&shim_lifecycle, ctx, &end);
 	result = FORWARD(cuCtxDetach, (ctx));
 	alive = result != CUDA_SUCCESS || (shim_lifecycle.driver.CtxGetApiVersion &&
 						  shim_lifecycle.driver.CtxGetApiVersion(ctx, &version) == CUDA_SUCCESS);
-	lifecycle_context_end(&shim_lifecycle, ctx, !alive);
+	lifecycle_context_end(&shim_lifecycle, &end, !alive);
 	shim_leave();
 	return result;
 }
@@ -95,65 +107,63 @@ CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	CUcontext context = NULL;
+	struct context_end end;
 	CUresult result;
 
 	if (!shim_active() || !shim_lifecycle.driver.CtxFromGreenCtx ||
 		shim_lifecycle.driver.CtxFromGreenCtx(&context, hCtx) != CUDA_SUCCESS)
 		return FORWARD(cuGreenCtxDestroy, (hCtx));
 	shim_enter();
-	lifecycle_context_end_begin(&shim_lifecycle, context);
+	lifecycle_context_end_begin(&shim_lifecycle, context, &end);
 	result = FORWARD(cuGreenCtxDestroy, (hCtx));
-	lifecycle_context_left(&shim_lifecycle, context, result == CUDA_SUCCESS);
+	lifecycle_context_left(&shim_lifecycle, &end, result == CUDA_SUCCESS);
 	shim_leave();
 	return result;
 }
 
-/* The primary context of @device ends with its last release; a reset empties it at once. */
-static void primary_ended(CUdevice device, CUcontext context, CUresult result)
-{
-	unsigned int flags;
-	int active = 1;
-
-	if (result == CUDA_SUCCESS && shim_lifecycle.driver.DevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS)
-		active = 1;
-	lifecycle_context_end(&shim_lifecycle, context, result == CUDA_SUCCESS && !active);
-}
-
-#define PRIMARY_ENDING(symbol, dev)                                                                                    \
+/* The primary context ends with its last release; a reset empties it at once, whoever holds it. */
+#define PRIMARY_ENDING(symbol, dev, reset)                                                                             \
 	do {                                                                                                           \
 		CUcontext context_;                                                                                    \
+		struct context_end end_;                                                                               \
 		CUresult result_;                                                                                      \
+		unsigned int flags_;                                                                                   \
+		int active_ = 1;                                                                                       \
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, (dev));                                                                 \
-		context_ = contexts_primary_of(&shim_lifecycle.contexts, dev);                                         \
-		if (!context_)                                                                                         \
-			return FORWARD(symbol, (dev));                                                                 \
 		shim_enter();                                                                                          \
-		lifecycle_context_end_begin(&shim_lifecycle, context_);                                                \
+		ranked_lock(&shim_lifecycle.contexts.primary_lock);                                                    \
+		context_ = contexts_primary_of(&shim_lifecycle.contexts, dev);                                         \
+		lifecycle_context_end_begin(&shim_lifecycle, context_, &end_);                                         \
 		result_ = FORWARD(symbol, (dev));                                                                      \
-		primary_ended(dev, context_, result_);                                                                 \
+		if (result_ == CUDA_SUCCESS && !(reset) &&                                                             \
+			shim_lifecycle.driver.DevicePrimaryCtxGetState(dev, &flags_, &active_) != CUDA_SUCCESS)        \
+			active_ = 1;                                                                                   \
+		lifecycle_context_end(&shim_lifecycle, &end_,                                                          \
+			context_ && result_ == CUDA_SUCCESS && ((reset) || !active_));                                 \
+		ranked_unlock(&shim_lifecycle.contexts.primary_lock);                                                  \
 		shim_leave();                                                                                          \
 		return result_;                                                                                        \
 	} while (0)
 
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)
 {
-	PRIMARY_ENDING(cuDevicePrimaryCtxRelease, dev);
+	PRIMARY_ENDING(cuDevicePrimaryCtxRelease, dev, false);
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-	PRIMARY_ENDING(cuDevicePrimaryCtxRelease_v2, dev);
+	PRIMARY_ENDING(cuDevicePrimaryCtxRelease_v2, dev, false);
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
 {
-	PRIMARY_ENDING(cuDevicePrimaryCtxReset, dev);
+	PRIMARY_ENDING(cuDevicePrimaryCtxReset, dev, true);
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-	PRIMARY_ENDING(cuDevicePrimaryCtxReset_v2, dev);
+	PRIMARY_ENDING(cuDevicePrimaryCtxReset_v2, dev, true);
 }
 
 /* ---- peers: the driver's switch does not reach VMM memory, whose rights are per mapping ---- */

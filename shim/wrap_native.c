@@ -16,7 +16,10 @@ static void note(uint64_t key, uint64_t bytes, enum stats_native kind)
 		CUresult result_;                                                                                      \
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
-		NATIVE_ALLOCATE(result_, symbol, args);                                                                \
+		if ((kind) == STATS_NATIVE_PINNED) /* host memory: no page of a device helps */                        \
+			result_ = FORWARD(symbol, args);                                                               \
+		else                                                                                                   \
+			NATIVE_ALLOCATE(result_, symbol, args);                                                        \
 		if (result_ == CUDA_SUCCESS)                                                                           \
 			note((uint64_t)(uintptr_t)(key), bytes, kind);                                                 \
 		return result_;                                                                                        \

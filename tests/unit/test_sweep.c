@@ -126,6 +126,7 @@ static bool make_second(void)
 
 static const char *context_that_ends(void)
 {
+	struct context_end end;
 	CUcontext popped;
 	bool gone;
 
@@ -134,9 +135,9 @@ static const char *context_that_ends(void)
 	alloc(1, 4 * MIB);
 	give(1);
 	alloc(2, 6 * MIB);
-	lifecycle_context_end_begin(&fixture_lc, second);
+	lifecycle_context_end_begin(&fixture_lc, second, &end);
 	gone = cuCtxDestroy_v2(second) == CUDA_SUCCESS;
-	lifecycle_context_end(&fixture_lc, second, gone);
+	lifecycle_context_end(&fixture_lc, &end, gone);
 	if (gone) {
 		second = NULL;
 		live[0] = live[1] = live[2] = 0;
@@ -187,7 +188,7 @@ static void end_capture(void)
 	CUresult result = cuStreamEndCapture(stream, &graph);
 
 	if (captures_end(&fixture_lc.captures, result, stream, false))
-		reclaim_kick(&fixture_lc.reclaim);
+		reclaim_kick(&fixture_lc);
 	if (graph)
 		cuGraphDestroy(graph);
 }
