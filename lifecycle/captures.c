@@ -2,6 +2,7 @@
  * A handful of captures at most: a list is enough. */
 #include "lifecycle/captures.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -42,11 +43,27 @@ bool captures_any(const struct captures *captures)
 	return __atomic_load_n(&captures->active, __ATOMIC_ACQUIRE) != 0;
 }
 
+/* A capture of a thread's own default stream ends with the thread, unseen. Caller holds the lock. */
+static void drop_ended_threads(struct captures *captures)
+{
+	int process = (int)getpid();
+
+	for (size_t i = 0; i < captures->count;) {
+		int thread = captures->list[i].thread;
+
+		if (thread && syscall(SYS_tgkill, process, thread, 0) != 0 && errno == ESRCH)
+			captures->list[i] = captures->list[--captures->count];
+		else
+			i++;
+	}
+	publish(captures);
+}
+
 bool captures_exclude(struct captures *captures)
 {
-	if (captures_any(captures))
-		return false;
 	ranked_lock(&captures->lock);
+	if (captures->active)
+		drop_ended_threads(captures);
 	if (captures->active == 0)
 		return true;
 	ranked_unlock(&captures->lock);

@@ -8,6 +8,8 @@
 
 #include "shim/entry.h"
 
+#include <pthread.h>
+
 #include "base/attributes.h"
 #include "lifecycle/lifecycle.h"
 
@@ -93,14 +95,19 @@ static inline bool shim_active(void)
 	return SUBLET_LIKELY(__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE) && shim_depth == 0;
 }
 
+/* Cancellation is off in between: a thread that ended inside a wait would leave its lock to nobody. */
+extern SUBLET_TLS int shim_cancel_state;
+
 static inline void shim_enter(void)
 {
-	shim_depth++;
+	if (shim_depth++ == 0)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &shim_cancel_state);
 }
 
 static inline void shim_leave(void)
 {
-	shim_depth--;
+	if (--shim_depth == 0)
+		pthread_setcancelstate(shim_cancel_state, NULL);
 }
 
 #endif

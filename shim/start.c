@@ -25,7 +25,7 @@
 int shim_state = SHIM_NEW;
 bool shim_init_asked;
 struct lifecycle shim_lifecycle;
-SUBLET_TLS int shim_depth;
+SUBLET_TLS int shim_depth, shim_cancel_state;
 
 /* Weak, as in base/text.c: another C library than glibc (Alpine's musl) loads this one all the same into every process of a
  * tree, has it not, and must not refuse to start them. */
@@ -236,12 +236,12 @@ void shim_start(void)
 			if (__register_atfork)
 				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
 		}
-		shim_depth++;
+		shim_enter();
 		started = start();
 		/* Not in a child that was forked meanwhile, by a signal handler: that one is off. */
 		expected = SHIM_STARTING;
 		__atomic_compare_exchange_n(&shim_state, &expected, (int)started, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-		shim_depth--;
+		shim_leave();
 		errno = saved_errno;
 		return;
 	}
