@@ -105,8 +105,15 @@ static size_t find(const struct captures *captures, const struct capture *key)
 void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread)
 {
 	struct capture key = make_key(stream, per_thread);
+	size_t index = find(captures, &key);
 
-	if (result == CUDA_SUCCESS && find(captures, &key) == captures->count) {
+	if (result == CUDA_SUCCESS)
+		key.begun = __atomic_add_fetch(&captures->moment, 1, __ATOMIC_RELAXED);
+	if (result == CUDA_SUCCESS && index < captures->count) {
+		/* An earlier one of this handle that has ended unseen, or is about to be taken out. */
+		captures->driver->CtxGetCurrent(&key.context);
+		captures->list[index] = key;
+	} else if (result == CUDA_SUCCESS) {
 		if (list_room(&captures->list, captures->count, &captures->capacity, sizeof(*captures->list))) {
 			captures->driver->CtxGetCurrent(&key.context);
 			captures->list[captures->count++] = key;
@@ -136,7 +143,12 @@ static bool finish(struct captures *captures, bool dropped)
 	return last;
 }
 
-bool captures_end(struct captures *captures, CUresult result, CUstream stream, bool per_thread)
+uint64_t captures_moment(const struct captures *captures)
+{
+	return __atomic_load_n(&captures->moment, __ATOMIC_RELAXED);
+}
+
+bool captures_end(struct captures *captures, uint64_t moment, CUresult result, CUstream stream, bool per_thread)
 {
 	struct capture key = make_key(stream, per_thread);
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -148,14 +160,14 @@ bool captures_end(struct captures *captures, CUresult result, CUstream stream, b
 		return false;
 	ranked_lock(&captures->lock);
 	index = find(captures, &key);
-	if (index < captures->count) {
+	if (index < captures->count && captures->list[index].begun <= moment) {
 		drop(captures, index);
 		dropped = true;
 	}
 	return finish(captures, dropped);
 }
 
-bool captures_stream_gone(struct captures *captures, CUstream stream)
+bool captures_stream_gone(struct captures *captures, uint64_t moment, CUstream stream)
 {
 	bool dropped = false;
 
@@ -163,7 +175,7 @@ bool captures_stream_gone(struct captures *captures, CUstream stream)
 		return false;
 	ranked_lock(&captures->lock);
 	for (size_t i = 0; i < captures->count;) {
-		if (captures->list[i].stream == stream && captures->list[i].thread == 0) {
+		if (captures->list[i].stream == stream && captures->list[i].thread == 0 && captures->list[i].begun <= moment) {
 			drop(captures, i);
 			dropped = true;
 		} else {

@@ -18,6 +18,7 @@ struct capture {
 	CUstream stream; /* CU_STREAM_PER_THREAD for the per-thread default stream */
 	int thread;      /* its thread id, else 0 */
 	CUcontext context;
+	uint64_t begun; /* the moment it began */
 };
 
 struct captures {
@@ -26,6 +27,7 @@ struct captures {
 	struct capture *list; /* under lock */
 	size_t count, capacity;
 	bool overflow;   /* a capture could not be noted: treated as capturing for ever. Under lock */
+	uint64_t moment; /* rises with every begin; atomic, written under lock */
 	unsigned active; /* atomic copy of count (plus overflow), read without the lock */
 };
 
@@ -47,12 +49,16 @@ void captures_admit(struct captures *captures);
 void captures_begin_lock(struct captures *captures);
 void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread);
 
-/* After the driver's end call: asks the driver whether @stream still captures, since an end that fails may have ended it
- * or not. Returns true when this was the last capture. */
-bool captures_end(struct captures *captures, CUresult result, CUstream stream, bool per_thread);
+/* Now, counted in begins. Read before a call that ends a capture or destroys its stream: when that is back, the handle may
+ * already be another thread's new stream, whose capture began later. */
+uint64_t captures_moment(const struct captures *captures);
 
-/* @stream or every stream of @context is gone. Return as captures_end. */
-bool captures_stream_gone(struct captures *captures, CUstream stream);
+/* After the driver's end call, which began at @moment: asks the driver whether @stream still captures, since an end that fails may have ended it
+ * or not. Returns true when this was the last capture. */
+bool captures_end(struct captures *captures, uint64_t moment, CUresult result, CUstream stream, bool per_thread);
+
+/* @stream (by a call that began at @moment) or every stream of @context is gone. Return as captures_end. */
+bool captures_stream_gone(struct captures *captures, uint64_t moment, CUstream stream);
 bool captures_context_gone(struct captures *captures, CUcontext context);
 
 #endif

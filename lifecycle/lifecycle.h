@@ -25,6 +25,7 @@ struct lifecycle_config {
 	uint64_t arena_bytes;     /* addresses to reserve per device; halved until the driver has room */
 	uint64_t cache_bytes;     /* freed extents kept per device; 0: none */
 	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
+	void (*thread_begins)(void); /* first thing on every thread of Sublet's own; may be NULL */
 	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
 };
 

@@ -153,7 +153,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	return MEMORY_PASS;
 }
 
-enum memory_verdict memory_free(struct lifecycle *lc, CUdeviceptr address, CUresult *ret_result)
+static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bool stream_ordered, CUresult *ret_result)
 {
 	struct allocation *allocation = records_detach(&lc->records, address);
 	struct driver_scope scope;
@@ -167,7 +167,7 @@ enum memory_verdict memory_free(struct lifecycle *lc, CUdeviceptr address, CUres
 	span_bytes = allocation->span_bytes;
 	size_bytes = allocation->size_bytes;
 	driver_enter(&lc->driver, &scope);
-	*ret_result = reclaim_free(lc, allocation);
+	*ret_result = reclaim_free(lc, allocation, stream_ordered);
 	driver_leave(&lc->driver, &scope);
 	if (*ret_result != CUDA_SUCCESS) {
 		/* Cannot fail: its leaves exist since it was first published. */
@@ -177,6 +177,16 @@ enum memory_verdict memory_free(struct lifecycle *lc, CUdeviceptr address, CUres
 	stats_sub(&stats->managed, span_bytes);
 	__atomic_fetch_sub(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
 	return MEMORY_ANSWERED;
+}
+
+enum memory_verdict memory_free(struct lifecycle *lc, CUdeviceptr address, CUresult *ret_result)
+{
+	return free_as(lc, address, false, ret_result);
+}
+
+enum memory_verdict memory_free_async(struct lifecycle *lc, CUdeviceptr address, CUresult *ret_result)
+{
+	return free_as(lc, address, true, ret_result);
 }
 
 void memory_replay_access(struct lifecycle *lc, int to, int revoked)

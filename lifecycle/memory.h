@@ -20,6 +20,8 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 /* cuMemFree of @address. PASS for whatever is not the start of a managed allocation. The answer is CUDA_SUCCESS, or the
  * error of a lost context, as the driver's own call would give it; then the allocation stays. */
 enum memory_verdict memory_free(struct lifecycle *lc, CUdeviceptr address, CUresult *ret_result);
+/* The same for cuMemFreeAsync: never waits for anything, whatever this driver lacks. */
+enum memory_verdict memory_free_async(struct lifecycle *lc, CUdeviceptr address, CUresult *ret_result);
 
 /* Give live allocations of device @to the rights that peers now have (or no longer have) there. @revoked: the device that
  * lost its right, -1 when one was gained. Calls the driver under RANK_RECORDS: enabling peers is rare, set-access does

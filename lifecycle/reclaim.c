@@ -107,8 +107,9 @@ static void add_pending(struct lifecycle *lc, const struct allocation *allocatio
 }
 
 /* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. Another error
- * is that of a context of the allocation's device: it is marked all the same when that context is lost and runs nothing. */
-static CUresult mark(struct lifecycle *lc, struct allocation *allocation)
+ * is that of a context of the allocation's device: it is marked all the same when that context is lost and runs nothing.
+ * Without @may_wait nothing is waited for: NOT_READY where only synchronising would tell. */
+static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool may_wait)
 {
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED, own = CUDA_SUCCESS;
 	size_t count = 0;
@@ -120,6 +121,8 @@ static CUresult mark(struct lifecycle *lc, struct allocation *allocation)
 	captures_admit(&lc->captures);
 	/* As the driver's own free does it. A capture that another thread begins between the check above and this call could
 	 * be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
+	if (result == CUDA_ERROR_NOT_SUPPORTED && !may_wait)
+		return CUDA_ERROR_NOT_READY;
 	if (result == CUDA_ERROR_NOT_SUPPORTED)
 		result = contexts_synchronize(&lc->contexts, allocation->device, &own);
 	if (result == CUDA_SUCCESS) {
@@ -194,12 +197,16 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 	ranked_unlock(&reclaim->lock);
 }
 
+static void ensure_thread(struct lifecycle *lc);
+
 /* What the driver will not take back now is kept and offered again: its address is not used meanwhile. */
 static void strand(struct lifecycle *lc, struct allocation *allocation)
 {
 	ranked_lock(&lc->reclaim.lock);
 	allocation->next = lc->reclaim.stranded;
 	lc->reclaim.stranded = allocation;
+	ensure_thread(lc);
+	pthread_cond_broadcast(&lc->reclaim.changed);
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -305,7 +312,7 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	driver_enter(&lc->driver, &scope);
 	if (!allocation->marked)
-		(void)mark(lc, allocation); /* the free has been answered: an error has nobody left to go to */
+		(void)mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
 	ready = allocation->marked && passed(lc, allocation);
 	if (ready)
 		give_back(lc, allocation);
@@ -329,11 +336,11 @@ static void *reclaim_main(void *arg)
 {
 	struct lifecycle *lc = arg;
 	struct reclaim *reclaim = &lc->reclaim;
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	uint64_t pause_ns = 0;
 
 	pthread_setname_np(pthread_self(), "sublet-reclaim");
-	lc->driver.ThreadExchangeStreamCaptureMode(&mode);
+	if (lc->config.thread_begins)
+		lc->config.thread_begins();
 	ranked_lock(&reclaim->lock);
 	for (;;) {
 		enum step step;
@@ -347,8 +354,13 @@ static void *reclaim_main(void *arg)
 		reclaim->busy = true;
 		ranked_unlock(&reclaim->lock);
 		step = reclaim_step(lc);
-		if (step == STEP_EMPTY)
+		if (step == STEP_EMPTY) {
+			struct driver_scope scope;
+
+			driver_enter(&lc->driver, &scope);
 			retry_stranded(lc);
+			driver_leave(&lc->driver, &scope);
+		}
 		ranked_lock(&reclaim->lock);
 		reclaim->busy = false;
 		if (reclaim->stop)
@@ -379,7 +391,7 @@ static void ensure_thread(struct lifecycle *lc)
 	sigset_t all, before;
 	int error;
 
-	if (reclaim->thread != RECLAIM_NO_THREAD && reclaim->thread != RECLAIM_UNAVAILABLE)
+	if (reclaim->stop || (reclaim->thread != RECLAIM_NO_THREAD && reclaim->thread != RECLAIM_UNAVAILABLE))
 		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -420,10 +432,10 @@ static bool passes_soon(struct lifecycle *lc, struct allocation *allocation)
 	return false;
 }
 
-CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
+CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	CUresult result = mark(lc, allocation);
+	CUresult result = mark(lc, allocation, !stream_ordered);
 	bool here;
 
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
@@ -444,7 +456,7 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation)
 	reclaim->tail = allocation;
 	reclaim->pending++;
 	ensure_thread(lc);
-	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || lc->config.free_sync;
+	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || (lc->config.free_sync && !stream_ordered);
 	pthread_cond_broadcast(&reclaim->changed);
 	ranked_unlock(&reclaim->lock);
 	if (here)
@@ -525,7 +537,7 @@ bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns)
 void reclaim_room_begin(struct lifecycle *lc, struct reclaim_room *room)
 {
 	ranked_lock(&lc->reclaim.lock);
-	*room = (struct reclaim_room){lc->reclaim.generation, lc->reclaim.returned_bytes, 0};
+	*room = (struct reclaim_room){lc->reclaim.returned_bytes, 0};
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -558,8 +570,7 @@ bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t bytes, struct 
 	/* What was freed meanwhile may have gone into the cache. */
 	empty_caches(lc, device);
 	ranked_lock(&reclaim->lock);
-	changed = reclaim->generation != room->generation;
-	room->generation = reclaim->generation;
+	changed = reclaim->returned_bytes != room->returned_bytes;
 	room->returned_bytes = reclaim->returned_bytes;
 	ranked_unlock(&reclaim->lock);
 	return changed;

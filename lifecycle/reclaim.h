@@ -1,7 +1,7 @@
 /* lifecycle/reclaim.h
  * Free keeps cuMemFree's meaning without its stall: the record goes at once, the pages when all work submitted before has
  * finished. One helper thread, started at the first free, polls the marks and gives pages back; it makes its driver calls
- * with its own capture mode RELAXED, holds no lock across them and blocks all signals.
+ * with its own capture mode RELAXED and blocks all signals.
  *
  *   state of a freed allocation    left by                              driver calls on the way
  *   unmarked                       no capture under way                 cuCtxRecordEvent per context | cuCtxSynchronize
@@ -69,8 +69,9 @@ void reclaim_release(struct reclaim *reclaim);
 void reclaim_forget(struct reclaim *reclaim);
 
 /* Take over a detached allocation. CUDA_SUCCESS, or the error that waiting for its work gave (a lost context): then the
- * allocation is still the caller's. Calls the driver on the caller's thread inside driver_enter. */
-CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation);
+ * allocation is still the caller's. @stream_ordered: as cuMemFreeAsync, which never
+ * waits. Calls the driver on the caller's thread inside driver_enter. */
+CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered);
 
 /* As reclaim_free when the work is known to have ended (its context was destroyed): pages go back before this returns. */
 void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation);
@@ -89,7 +90,7 @@ void reclaim_kick(struct lifecycle *lc);
  * nothing is pending, or lc->config.free_wait_ns have passed since the first of these calls. True when anything came back
  * since the last attempt, so that another makes sense. */
 struct reclaim_room {
-	uint64_t generation, returned_bytes;
+	uint64_t returned_bytes;
 	uint64_t deadline_ns;
 };
 void reclaim_room_begin(struct lifecycle *lc, struct reclaim_room *room);

@@ -27,9 +27,9 @@ SUBLET_HIDDEN void *shim_dlvsym(void *handle, const char *name, const char *vers
 
 void shim_find_next(void)
 {
-	/* Two threads may do this at once and find the same. */
-	__atomic_store_n(&shim_next_dlvsym, (dlvsym_function *)next_definition("dlvsym"), __ATOMIC_RELEASE);
+	/* Two threads may do this at once and find the same. dlsym first: the entry of dlvsym calls it too. */
 	__atomic_store_n(&shim_next_dlsym, (dlsym_function *)next_definition("dlsym"), __ATOMIC_RELEASE);
+	__atomic_store_n(&shim_next_dlvsym, (dlvsym_function *)next_definition("dlvsym"), __ATOMIC_RELEASE);
 }
 
 void *shim_real_dlsym(void *handle, const char *name)

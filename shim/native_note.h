@@ -10,21 +10,55 @@
 #define NATIVE_ALLOCATE(result, symbol, args)                                                                          \
 	do {                                                                                                           \
 		struct reclaim_room room_;                                                                             \
-		reclaim_room_begin(&shim_lifecycle, &room_);                                                           \
+		native_room_begin(&room_);                                                                             \
 		(result) = FORWARD(symbol, args);                                                                      \
-		if ((result) == CUDA_ERROR_OUT_OF_MEMORY &&                                                            \
-			reclaim_make_room(&shim_lifecycle, -1, UINT64_MAX, &room_))                                    \
+		if ((result) == CUDA_ERROR_OUT_OF_MEMORY && native_make_room(&room_))                                  \
 			(result) = FORWARD(symbol, args);                                                              \
 	} while (0)
 
 /* result = the driver's answer to a call that gives @key back. */
 #define NATIVE_GIVE_BACK(result, key, symbol, args)                                                                    \
 	do {                                                                                                           \
-		struct native_taken taken_ = native_take(&shim_lifecycle.native, (uint64_t)(uintptr_t)(key));          \
+		struct native_taken taken_ = native_take_note((uint64_t)(uintptr_t)(key));                             \
 		(result) = FORWARD(symbol, args);                                                                      \
 		if ((result) != CUDA_SUCCESS)                                                                          \
-			native_untake(&shim_lifecycle.native, &taken_);                                                \
+			native_put_note_back(&taken_);                                                                 \
 	} while (0)
+
+/* The application's call itself is made outside the guard, what Sublet does about it inside. */
+static inline void native_room_begin(struct reclaim_room *room)
+{
+	shim_enter();
+	reclaim_room_begin(&shim_lifecycle, room);
+	shim_leave();
+}
+
+static inline bool native_make_room(struct reclaim_room *room)
+{
+	bool made;
+
+	shim_enter();
+	made = reclaim_make_room(&shim_lifecycle, -1, UINT64_MAX, room);
+	shim_leave();
+	return made;
+}
+
+static inline struct native_taken native_take_note(uint64_t key)
+{
+	struct native_taken taken;
+
+	shim_enter();
+	taken = native_take(&shim_lifecycle.native, key);
+	shim_leave();
+	return taken;
+}
+
+static inline void native_put_note_back(const struct native_taken *taken)
+{
+	shim_enter();
+	native_untake(&shim_lifecycle.native, taken);
+	shim_leave();
+}
 
 /* Device of the current context, -1 when there is none. */
 static inline int native_current_device(void)

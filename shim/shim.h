@@ -110,4 +110,12 @@ static inline void shim_leave(void)
 		pthread_setcancelstate(shim_cancel_state, NULL);
 }
 
+/* One statement of Sublet's own beside a call that is passed on. */
+#define SHIM_OWN(statement)                                                                                            \
+	do {                                                                                                           \
+		shim_enter();                                                                                          \
+		statement;                                                                                             \
+		shim_leave();                                                                                          \
+	} while (0)
+
 #endif

@@ -170,6 +170,13 @@ static const char *usable_session(const char *dir)
 	return dir;
 }
 
+/* Whatever comes back into this library from a thread of its own (an interposer behind it, a profiler's call-back) is
+ * forwarded: locks may be held. */
+static void own_thread_begins(void)
+{
+	shim_depth++;
+}
+
 static enum shim_state start(void)
 {
 	const char *follow = getenv("SUBLET_FOLLOW");
@@ -197,6 +204,7 @@ static enum shim_state start(void)
 	if (err)
 		goto off;
 	config = read_config();
+	config.thread_begins = own_thread_begins;
 	keep_page = follow && *follow == '1';
 	if (!page)
 		page = stats_create(usable_session(getenv("SUBLET_SESSION")), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);

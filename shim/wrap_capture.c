@@ -49,50 +49,58 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGra
 		true);
 }
 
-static void capture_ended(CUresult result, CUstream stream, bool per_thread)
+static void capture_ended(uint64_t moment, CUresult result, CUstream stream, bool per_thread)
 {
 	if (!shim_active())
 		return;
 	shim_enter();
-	if (captures_end(&shim_lifecycle.captures, result, stream, per_thread))
+	if (captures_end(&shim_lifecycle.captures, moment, result, stream, per_thread))
 		reclaim_kick(&shim_lifecycle);
 	shim_leave();
 }
 
 CUresult CUDAAPI cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
+	uint64_t moment = captures_moment(&shim_lifecycle.captures);
 	CUresult result = FORWARD(cuStreamEndCapture, (hStream, phGraph));
 
-	capture_ended(result, hStream, false);
+	capture_ended(moment, result, hStream, false);
 	return result;
 }
 
 CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
+	uint64_t moment = captures_moment(&shim_lifecycle.captures);
 	CUresult result = FORWARD(cuStreamEndCapture_ptsz, (hStream, phGraph));
 
-	capture_ended(result, hStream, true);
+	capture_ended(moment, result, hStream, true);
 	return result;
 }
 
-static void stream_gone(CUresult result, CUstream stream)
+static void stream_gone(uint64_t moment, CUresult result, CUstream stream)
 {
-	if (result == CUDA_SUCCESS && shim_active() && captures_stream_gone(&shim_lifecycle.captures, stream))
+	if (result != CUDA_SUCCESS || !shim_active())
+		return;
+	shim_enter();
+	if (captures_stream_gone(&shim_lifecycle.captures, moment, stream))
 		reclaim_kick(&shim_lifecycle);
+	shim_leave();
 }
 
 CUresult CUDAAPI cuStreamDestroy(CUstream hStream)
 {
+	uint64_t moment = captures_moment(&shim_lifecycle.captures);
 	CUresult result = FORWARD(cuStreamDestroy, (hStream));
 
-	stream_gone(result, hStream);
+	stream_gone(moment, result, hStream);
 	return result;
 }
 
 CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
 {
+	uint64_t moment = captures_moment(&shim_lifecycle.captures);
 	CUresult result = FORWARD(cuStreamDestroy_v2, (hStream));
 
-	stream_gone(result, hStream);
+	stream_gone(moment, result, hStream);
 	return result;
 }

@@ -176,8 +176,11 @@ static int device_of(CUcontext context)
 
 	if (device >= 0 || shim_lifecycle.driver.CtxPushCurrent(context) != CUDA_SUCCESS)
 		return device;
-	if (shim_lifecycle.driver.CtxGetDevice(&found) == CUDA_SUCCESS)
+	/* Its kernels may use managed memory without its ever having allocated any. */
+	if (shim_lifecycle.driver.CtxGetDevice(&found) == CUDA_SUCCESS) {
 		device = found;
+		contexts_note(&shim_lifecycle.contexts, context, device);
+	}
 	shim_lifecycle.driver.CtxPopCurrent(&popped);
 	return device;
 }

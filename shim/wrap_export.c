@@ -7,15 +7,18 @@
 static bool nobodys(CUdeviceptr address, size_t bytes)
 {
 	struct allocation_view view;
+	bool live;
 
-	return shim_active() && lifecycle_owns(&shim_lifecycle, address, bytes) &&
-	       !records_view(&shim_lifecycle.records, address, &view);
+	if (!shim_active() || !lifecycle_owns(&shim_lifecycle, address, bytes))
+		return false;
+	SHIM_OWN(live = records_view(&shim_lifecycle.records, address, &view));
+	return !live;
 }
 
 static void expose(CUresult result, uint64_t address, uint64_t bytes)
 {
 	if (result == CUDA_SUCCESS && shim_active())
-		records_expose(&shim_lifecycle.records, address, bytes);
+		SHIM_OWN(records_expose(&shim_lifecycle.records, address, bytes));
 }
 
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
@@ -26,7 +29,7 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 		return CUDA_ERROR_INVALID_VALUE;
 	result = FORWARD(cuMemRetainAllocationHandle, (handle, addr));
 	if (result == CUDA_SUCCESS && shim_active())
-		native_vmm_retained(&shim_lifecycle.native, *handle, (uint64_t)(uintptr_t)addr);
+		SHIM_OWN(native_vmm_retained(&shim_lifecycle.native, *handle, (uint64_t)(uintptr_t)addr));
 	expose(result, (uint64_t)(uintptr_t)addr, 1);
 	return result;
 }

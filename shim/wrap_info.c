@@ -18,8 +18,11 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
+	bool answered;
+
 	if (shim_active()) {
-		if (answer_address_range(&shim_lifecycle, dptr, pbase, psize))
+		SHIM_OWN(answered = answer_address_range(&shim_lifecycle, dptr, pbase, psize));
+		if (answered)
 			return CUDA_SUCCESS;
 		/* Freed, or behind the last byte: the driver would answer from pages that are still on their way back. */
 		if (lifecycle_owns(&shim_lifecycle, dptr, 1))
@@ -31,20 +34,25 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUde
 CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult result;
+	bool answered = false;
 
-	if (shim_active() && answer_pointer_attribute(&shim_lifecycle, data, attribute, ptr, &result))
+	if (shim_active())
+		SHIM_OWN(answered = answer_pointer_attribute(&shim_lifecycle, data, attribute, ptr, &result));
+	if (answered)
 		return result;
 	return FORWARD(cuPointerGetAttribute, (data, attribute, ptr));
 }
 
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
+	CUdeviceptr ask;
 	CUresult result;
 
 	if (!shim_active())
 		return FORWARD(cuPointerGetAttributes, (numAttributes, attributes, data, ptr));
-	result = FORWARD(cuPointerGetAttributes, (numAttributes, attributes, data, answer_pointer_to_ask(&shim_lifecycle, ptr)));
+	SHIM_OWN(ask = answer_pointer_to_ask(&shim_lifecycle, ptr));
+	result = FORWARD(cuPointerGetAttributes, (numAttributes, attributes, data, ask));
 	if (result == CUDA_SUCCESS)
-		answer_pointer_attributes(&shim_lifecycle, numAttributes, attributes, data, ptr);
+		SHIM_OWN(answer_pointer_attributes(&shim_lifecycle, numAttributes, attributes, data, ptr));
 	return result;
 }

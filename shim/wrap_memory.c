@@ -24,12 +24,12 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return result;
 }
 
-static bool free_managed(CUdeviceptr address, CUresult *ret_result)
+static bool free_managed(CUdeviceptr address, bool stream_ordered, CUresult *ret_result)
 {
 	bool answered;
 
 	shim_enter();
-	answered = memory_free(&shim_lifecycle, address, ret_result) == MEMORY_ANSWERED;
+	answered = (stream_ordered ? memory_free_async : memory_free)(&shim_lifecycle, address, ret_result) == MEMORY_ANSWERED;
 	shim_leave();
 	return answered;
 }
@@ -40,7 +40,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 
 	if (!shim_active())
 		return FORWARD(cuMemFree_v2, (dptr));
-	if (free_managed(dptr, &result))
+	if (free_managed(dptr, false, &result))
 		return result;
 	NATIVE_GIVE_BACK(result, dptr, cuMemFree_v2, (dptr));
 	return result;
@@ -54,7 +54,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 		CUresult result_;                                                                                      \
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, (dptr, hStream));                                                       \
-		if (!native_captured(hStream, per_thread) && free_managed(dptr, &result_))                             \
+		if (!native_captured(hStream, per_thread) && free_managed(dptr, true, &result_))                             \
 			return result_;                                                                                \
 		NATIVE_GIVE_BACK(result_, dptr, symbol, (dptr, hStream));                                              \
 		return result_;                                                                                        \

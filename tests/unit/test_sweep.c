@@ -187,7 +187,7 @@ static void end_capture(void)
 	CUgraph graph = NULL;
 	CUresult result = cuStreamEndCapture(stream, &graph);
 
-	if (captures_end(&fixture_lc.captures, result, stream, false))
+	if (captures_end(&fixture_lc.captures, captures_moment(&fixture_lc.captures), result, stream, false))
 		reclaim_kick(&fixture_lc);
 	if (graph)
 		cuGraphDestroy(graph);
