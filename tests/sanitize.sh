@@ -52,25 +52,25 @@ run_valgrind() {
 			status=0
 			mkdir -p -m 700 "$folder/session"
 			# env below valgrind, so that valgrind itself is not preloaded
-			timeout 300 valgrind -q --trace-children=yes --error-exitcode=99 --log-file="$folder/found" \
+			timeout 300 valgrind -q --trace-children=yes --error-exitcode=99 --log-file="$folder/found.%p" \
 				--suppressions=tests/valgrind.supp \
-				env LD_PRELOAD="$preload" ${preload:+SUBLET_SESSION="$folder/session"} "$build/tests/sim/$program" \
+				env LD_PRELOAD="$preload" ${preload:+SUBLET_SESSION="$folder/session" SUBLET_FOLLOW=1} "$build/tests/sim/$program" \
 				>"$folder/said" 2>&1 </dev/null || status=$?
-			# a preload that did not start would be checked for nothing
+			# a preload that did not start would be checked for nothing; SUBLET_FOLLOW keeps the page of a process that ended
 			if [ "$way" = preloaded ] && [ -z "$(ls "$folder/session")" ]; then
-				echo "$program: not managed: the session folder is empty" >>"$folder/found"
+				echo "$program: not managed: the session folder is empty" >>"$folder/said"
 				status=1
 			fi
 			rm -rf "$folder/session"
 			if [ "$status" -ne 0 ]; then
 				printf 'FAIL %s %s: exit %s\n' "$program" "$way" "$status"
 				tail -n 5 "$folder/said"
-				cat "$folder/found"
+				cat "$folder"/found.*
 				failed=$((failed + 1))
 			else
 				printf 'ok   %s %s\n' "$program" "$way"
 			fi
-			: >"$folder/found"
+			rm -f "$folder"/found.*
 		done
 	done
 	echo "valgrind: $failed failed"
