@@ -29,7 +29,8 @@ fi
 [ -e "$build/build.ninja" ] || meson setup "$build" -Db_sanitize="$sanitize" -Db_lundef=false -Dtests=enabled \
 	-Ddriver_headers="$headers"
 
-export ASAN_OPTIONS=abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1
+# link order: the tests preload libsublet.so, which then comes before the runtime of an instrumented program
+export ASAN_OPTIONS=verify_asan_link_order=0:abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1
 run_suite() { meson test -C "$build" --num-processes 2 --print-errorlogs --timeout-multiplier 10 "$@"; }
@@ -81,8 +82,8 @@ case $kind in
 address)
 	run_suite --suite unit
 	run_suite fuzz_corpus_source fuzz_corpus_block
-	# of the command's suite what preloads nothing into an instrumented program: the runtime wants to come first there
-	run_suite command entries policy_files check signals
+	# not run, pages, doctor: not green here yet
+	run_suite command entries policy_files check signals follow
 	;;
 thread) run_suite memory sweep threads ;;
 valgrind) run_valgrind ;;
