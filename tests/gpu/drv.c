@@ -34,7 +34,7 @@ extern CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice 
 	X(cuMemsetD8) X(cuMemsetD16) X(cuMemsetD32) X(cuMemsetD2D8) X(cuMemsetD32Async)                                \
 	X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuLaunchKernel) X(cuLaunchKernelEx)                       \
 	X(cuLaunchHostFunc) X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamBeginCapture)        \
-	X(cuStreamEndCapture) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)           \
+	X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)           \
 	X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuEventDestroy) X(cuStreamWaitEvent)                 \
 	X(cuMemGetAllocationGranularity) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate)                     \
 	X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)
@@ -323,7 +323,7 @@ static void test_graph(void)
 	CHECK(DRV(cuMemsetD32Async)(b + 8 * MIB, 0xabcdef, MIB, stream));
 	CHECK(DRV(cuLaunchHostFunc)(stream, count_call, &calls));
 	CHECK(DRV(cuStreamEndCapture)(stream, &graph));
-	CHECK(DRV(cuGraphInstantiate)(&exec, graph, 0));
+	CHECK(DRV(cuGraphInstantiateWithFlags)(&exec, graph, 0));
 	for (int i = 0; i < 10; i++)
 		CHECK(DRV(cuGraphLaunch)(exec, stream));
 	CHECK(DRV(cuEventRecord)(event, stream));
