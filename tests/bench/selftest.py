@@ -97,7 +97,8 @@ class Whole(unittest.TestCase):
         self.folder = folder.name
         os.makedirs(os.path.join(self.folder, "tools"))
         os.makedirs(os.path.join(self.folder, "sim"))
-        steps.write_file(os.path.join(self.folder, "sim", "libcuda.so.1"), "")
+        os.makedirs(os.path.join(self.folder, "tools", "sim"), exist_ok=True)
+        steps.write_file(os.path.join(self.folder, "tools", "sim", "libcuda.so.1"), "")
         self.worker = os.path.join(self.folder, "worker")
         for path, text in (
             (os.path.join(self.folder, "tools", "sublet"), FAKE_SUBLET),
