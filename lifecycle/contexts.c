@@ -48,6 +48,16 @@ static struct context *find_handle(struct contexts *contexts, CUcontext handle)
 	return NULL;
 }
 
+/* One whose end is under way may be another context by now: handles are used again. */
+static struct context *find_living(struct contexts *contexts, CUcontext handle)
+{
+	for (size_t i = 0; i < contexts->count; i++) {
+		if (contexts->list[i].handle == handle && !contexts->list[i].dying)
+			return &contexts->list[i];
+	}
+	return NULL;
+}
+
 static struct context *find_id(struct contexts *contexts, uint64_t id)
 {
 	for (size_t i = 0; i < contexts->count; i++) {
@@ -59,15 +69,11 @@ static struct context *find_id(struct contexts *contexts, uint64_t id)
 
 uint64_t contexts_note(struct contexts *contexts, CUcontext handle, int device)
 {
-	struct context *context = NULL;
+	struct context *context;
 	uint64_t id = 0;
 
 	ranked_lock(&contexts->lock);
-	for (size_t i = 0; i < contexts->count && !context; i++) {
-		/* One whose end is under way may be another context by now: handles are used again. */
-		if (contexts->list[i].handle == handle && !contexts->list[i].dying)
-			context = &contexts->list[i];
-	}
+	context = find_living(contexts, handle);
 	if (context) {
 		id = context->id;
 	} else if (list_room(&contexts->list, contexts->count, &contexts->capacity, sizeof(*contexts->list))) {
@@ -128,13 +134,39 @@ void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct cont
 	} while (used);
 }
 
+/* @kept lives on, so what was noted under its handle while its end was under way is the same context. */
+static void forget_twins(struct contexts *contexts, const struct context *kept)
+{
+	const CUcontext handle = kept->handle;
+	const uint64_t id = kept->id;
+
+	for (size_t i = 0; i < contexts->count;) {
+		struct context *twin = &contexts->list[i];
+
+		/* One that is being synchronised is left for the next time. */
+		if (twin->handle != handle || twin->id <= id || twin->users) {
+			i++;
+			continue;
+		}
+		while (twin->spare_count)
+			contexts->driver->EventDestroy(twin->spare[--twin->spare_count]);
+		*twin = contexts->list[--contexts->count];
+	}
+}
+
 void contexts_end_undo(struct contexts *contexts, const struct context_end *end)
 {
+	struct context *kept = NULL;
+
 	ranked_lock(&contexts->lock);
 	for (size_t i = 0; i < contexts->count; i++) {
-		if (covers(end, &contexts->list[i]) && contexts->list[i].dying)
-			contexts->list[i].dying--;
+		struct context *context = &contexts->list[i];
+
+		if (covers(end, context) && context->dying && --context->dying == 0 && (!kept || context->id < kept->id))
+			kept = context;
 	}
+	if (kept)
+		forget_twins(contexts, kept);
 	ranked_unlock(&contexts->lock);
 }
 
@@ -151,9 +183,23 @@ static CUresult make_event(const struct driver *driver, CUcontext context, CUeve
 	return result;
 }
 
+/* The context that @mark was taken in, which may be known by an earlier id since (forget_twins). NULL: it is gone. */
+static struct context *find_marked(struct contexts *contexts, const struct context_mark *mark)
+{
+	struct context *found = NULL;
+
+	for (size_t i = 0; i < contexts->count; i++) {
+		struct context *context = &contexts->list[i];
+
+		if (context->handle == mark->handle && context->id <= mark->context_id && (!found || context->id > found->id))
+			found = context;
+	}
+	return found;
+}
+
 static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark)
 {
-	struct context *context = find_id(contexts, mark->context_id);
+	struct context *context = find_marked(contexts, mark);
 
 	if (!mark->event || !context || context->dying)
 		; /* the context takes its events along */
@@ -178,6 +224,13 @@ static void forget_peers(struct contexts *contexts, CUcontext handle)
 	}
 	if (changed)
 		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
+}
+
+/* One context that ended unseen. */
+static void drop_one(struct contexts *contexts, struct context *context)
+{
+	forget_peers(contexts, context->handle);
+	*context = contexts->list[--contexts->count];
 }
 
 void contexts_drop(struct contexts *contexts, const struct context_end *end)
@@ -261,7 +314,7 @@ CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, si
 		result = CUDA_ERROR_NOT_SUPPORTED;
 	for (size_t i = 0; result == CUDA_SUCCESS && i < contexts->count;) {
 		struct context *context = &contexts->list[i];
-		struct context_mark mark = {.context_id = context->id};
+		struct context_mark mark = {.handle = context->handle, .context_id = context->id};
 		CUresult one = context->dying ? CUDA_SUCCESS : record(contexts, context, &mark.event);
 
 		if (one == CUDA_SUCCESS) {
@@ -271,9 +324,7 @@ CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, si
 		}
 		keep_or_destroy(contexts, &mark);
 		if (says_gone(one)) {
-			/* By a call that is not seen here: its work has ended, and the last of the list takes its place. */
-			forget_peers(contexts, context->handle);
-			*context = contexts->list[--contexts->count];
+			drop_one(contexts, context); /* the last of the list takes its place */
 		} else {
 			result = says_capturing(one) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
 		}
@@ -292,7 +343,7 @@ CUresult context_mark_query(struct contexts *contexts, const struct context_mark
 
 	/* Under the lock, so that the context (and with it the event) cannot be dropped in between. A query returns at once. */
 	ranked_lock(&contexts->lock);
-	context = find_id(contexts, mark->context_id);
+	context = find_marked(contexts, mark);
 	if (!context)
 		result = CUDA_SUCCESS;
 	else if (context->dying)
@@ -319,10 +370,8 @@ static void end_use(struct contexts *contexts, uint64_t id, bool gone)
 
 	ranked_lock(&contexts->lock);
 	context = find_id(contexts, id);
-	if (context && --context->users == 0 && gone) {
-		forget_peers(contexts, context->handle);
-		*context = contexts->list[--contexts->count];
-	}
+	if (context && --context->users == 0 && gone)
+		drop_one(contexts, context);
 	ranked_unlock(&contexts->lock);
 }
 

@@ -46,6 +46,7 @@ struct contexts {
 /* An event recorded in one context. */
 struct context_mark {
 	CUevent event; /* NULL: the context was dying when the mark was taken */
+	CUcontext handle;
 	uint64_t context_id;
 };
 

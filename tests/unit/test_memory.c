@@ -61,12 +61,37 @@ static void memory_alloc_small_passes(void **state)
 	assert_int_equal(alloc(MIB - 1, &a, &result), MEMORY_PASS);
 }
 
+/* A release of the primary context that is not the last: what allocates meanwhile notes the context once more. Forty of
+ * them would leave more contexts than a free has marks for. */
+static void ends_that_are_refused_leave_one_context_and_its_marks(void **state)
+{
+	CUcontext context;
+	CUdeviceptr a = 0, b = 0;
+	CUresult result;
+
+	assert_int_equal(cuCtxGetCurrent(&context), CUDA_SUCCESS);
+	assert_int_equal(alloc(4 * MIB, &a, &result), MEMORY_ANSWERED);
+	for (int i = 0; i < 40; i++) {
+		struct context_end end;
+
+		lifecycle_context_end_begin(&fixture_lc, context, &end);
+		assert_int_equal(alloc(4 * MIB, &b, &result), MEMORY_ANSWERED);
+		assert_int_equal(memory_free(&fixture_lc, b, &result), MEMORY_ANSWERED);
+		assert_int_equal(result, CUDA_SUCCESS);
+		lifecycle_context_end(&fixture_lc, &end, false);
+		assert_int_equal(fixture_lc.contexts.count, 1);
+	}
+	assert_true(reclaim_wait(&fixture_lc, 5000000000ull));
+	assert_int_equal(memory_free(&fixture_lc, a, &result), MEMORY_ANSWERED);
+	assert_int_equal(result, CUDA_SUCCESS);
+}
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(memory_alloc_then_free_gives_everything_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(memory_alloc_small_passes, setup, teardown),
+		cmocka_unit_test_setup_teardown(ends_that_are_refused_leave_one_context_and_its_marks, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
