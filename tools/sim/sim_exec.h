@@ -51,6 +51,9 @@ CUresult sim_enqueue(struct sim_stream *stream, const struct sim_work *work, con
 /* sim_lock held: may @stream be used now? SUCCESS, or the sticky error, or IMPLICIT where it is the legacy stream and a
  * stream it synchronises with is captured, whose capture is then invalid. */
 CUresult sim_stream_usable(struct sim_stream *stream);
+/* sim_lock held: the same for a call that cannot be captured: UNSUPPORTED when @stream is, whose capture is then invalid;
+ * INVALID_HANDLE when it is NULL. */
+CUresult sim_stream_uncaptured(struct sim_stream *stream);
 /* An operation that does nothing, behind @deps. */
 CUresult sim_enqueue_marker(struct sim_stream *stream, const struct sim_dep *deps, size_t dep_count);
 bool sim_deps_passed(const struct sim_dep *deps, size_t count);

@@ -233,13 +233,7 @@ static CUresult upload(struct sim_context *ctx, CUgraphExec handle, CUstream str
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, stream_handle, per_thread);
-	result = !sim_exec_of(handle) ? CUDA_ERROR_INVALID_VALUE
-		 : !stream	      ? CUDA_ERROR_INVALID_HANDLE
-				      : sim_stream_usable(stream);
-	if (result == CUDA_SUCCESS && stream->capture) {
-		stream->capture->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	result = sim_exec_of(handle) ? sim_stream_uncaptured(stream) : CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = sim_enqueue_marker(stream, NULL, 0);
 	pthread_mutex_unlock(&sim_lock);

@@ -151,6 +151,17 @@ CUresult sim_stream_usable(struct sim_stream *stream)
 	return result;
 }
 
+CUresult sim_stream_uncaptured(struct sim_stream *stream)
+{
+	CUresult result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
+
+	if (result == CUDA_SUCCESS && stream->capture) {
+		stream->capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return result;
+}
+
 /* ---- running ---- */
 
 /* sim_lock held, given up meanwhile. @ready_ns: when the operation could have begun on the virtual clock. */
@@ -381,11 +392,7 @@ CUresult sim_submit(struct sim_context *ctx, CUstream handle, bool per_thread, v
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
-	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS && stream->capture) {
-		stream->capture->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	result = sim_stream_uncaptured(stream);
 	if (result == CUDA_SUCCESS)
 		result = sim_enqueue(stream, &work, NULL, 0);
 	pthread_mutex_unlock(&sim_lock);
@@ -426,11 +433,7 @@ CUresult sim_wait_stream(struct sim_context *ctx, CUstream handle, bool per_thre
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
-	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS && stream->capture) {
-		stream->capture->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	result = sim_stream_uncaptured(stream);
 	/* Waiting for the legacy stream waits for the blocking ones in front of it. */
 	if (result == CUDA_SUCCESS && stream == stream->context->legacy)
 		result = sim_enqueue_marker(stream, NULL, 0);

@@ -88,11 +88,7 @@ static CUresult query(struct sim_context *ctx, CUstream handle, bool per_thread)
 		return result;
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
-	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS && stream->capture) {
-		stream->capture->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	result = sim_stream_uncaptured(stream);
 	if (result == CUDA_SUCCESS && !sim_stream_idle(stream))
 		result = CUDA_ERROR_NOT_READY;
 	/* The legacy stream stands behind the blocking ones. */
@@ -327,12 +323,7 @@ static CUresult callback(struct sim_context *ctx, CUstream handle, bool per_thre
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
-	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS && stream->capture) {
-		/* Documented: callbacks are not captured. */
-		stream->capture->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	result = sim_stream_uncaptured(stream); /* documented: callbacks are not captured */
 	if (result == CUDA_SUCCESS)
 		result = sim_enqueue(stream, &work, NULL, 0);
 	pthread_mutex_unlock(&sim_lock);
@@ -359,11 +350,7 @@ static CUresult attach(struct sim_context *ctx, CUstream handle, bool per_thread
 	else if (!block || block->kind != SIM_UVM || (flags == CU_MEM_ATTACH_SINGLE && stream == stream->context->legacy))
 		result = CUDA_ERROR_INVALID_VALUE;
 	else
-		result = sim_stream_usable(stream);
-	if (result == CUDA_SUCCESS && stream->capture) {
-		stream->capture->invalid = true;
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+		result = sim_stream_uncaptured(stream);
 	if (result == CUDA_SUCCESS)
 		result = sim_enqueue_marker(stream, NULL, 0);
 	pthread_mutex_unlock(&sim_lock);
