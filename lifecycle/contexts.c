@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 
 void contexts_init(struct contexts *contexts, const struct driver *driver)
@@ -115,7 +115,6 @@ static bool covers(const struct context_end *end, const struct context *context)
 
 void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct context_end *end)
 {
-	const struct timespec pause = {0, 100000};
 	bool used;
 
 	/* A free that synchronises names the context to the driver without the lock: as long as it waits for the work, the
@@ -130,7 +129,7 @@ void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct cont
 			contexts->list[i].dying += covers(end, &contexts->list[i]);
 		ranked_unlock(&contexts->lock);
 		if (used)
-			nanosleep(&pause, NULL);
+			clock_sleep_ns(100000);
 	} while (used);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "lifecycle/lifecycle.h"
 
@@ -21,21 +22,6 @@ enum step {
 	STEP_NOT_READY, /* work is still running, or something is being captured */
 	STEP_DONE,
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
-static void sleep_ns(uint64_t ns)
-{
-	struct timespec wait = {.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
-
-	nanosleep(&wait, NULL);
-}
 
 void reclaim_init(struct reclaim *reclaim)
 {
@@ -53,7 +39,7 @@ void reclaim_init(struct reclaim *reclaim)
  * owns the lock again when this returns. */
 static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 {
-	uint64_t until = now_ns() + ns;
+	uint64_t until = clock_now_ns() + ns;
 	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
 
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
@@ -61,7 +47,7 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 
 bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 {
-	uint64_t deadline = now_ns() + wait_ns;
+	uint64_t deadline = clock_now_ns() + wait_ns;
 	bool quiet;
 
 	/* Held by this thread itself when the process ends in a signal handler: then the helper will not get it either. */
@@ -69,7 +55,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 		return false;
 	reclaim->stop = true;
 	pthread_cond_broadcast(&reclaim->changed);
-	while (reclaim->busy && now_ns() < deadline)
+	while (reclaim->busy && clock_now_ns() < deadline)
 		wait_changed(reclaim, 1000000);
 	quiet = !reclaim->busy;
 	ranked_unlock(&reclaim->lock);
@@ -371,7 +357,7 @@ static void *reclaim_main(void *arg)
 			if (pause_ns > 1000000)
 				pause_ns = 1000000;
 			ranked_unlock(&reclaim->lock);
-			sleep_ns(pause_ns);
+			clock_sleep_ns(pause_ns);
 			ranked_lock(&reclaim->lock);
 		} else {
 			pause_ns = 0;
@@ -412,7 +398,7 @@ static void drain_here(struct lifecycle *lc)
 		if (step == STEP_EMPTY || captures_any(&lc->captures))
 			return;
 		if (step == STEP_NOT_READY)
-			sleep_ns(50000);
+			clock_sleep_ns(50000);
 	}
 }
 
@@ -421,12 +407,12 @@ static void drain_here(struct lifecycle *lc)
  * mark. */
 static bool passes_soon(struct lifecycle *lc, struct allocation *allocation)
 {
-	uint64_t until = now_ns() + PASS_SOON_NS;
+	uint64_t until = clock_now_ns() + PASS_SOON_NS;
 
 	while (allocation->marked) {
 		if (passed(lc, allocation))
 			return true;
-		if (now_ns() >= until)
+		if (clock_now_ns() >= until)
 			break;
 	}
 	return false;
@@ -510,7 +496,7 @@ static void wait_returned(struct lifecycle *lc, uint64_t returned, uint64_t byte
 {
 	struct reclaim *reclaim = &lc->reclaim;
 
-	while (reclaim->pending && reclaim->returned_bytes - returned < bytes && now_ns() < deadline &&
+	while (reclaim->pending && reclaim->returned_bytes - returned < bytes && clock_now_ns() < deadline &&
 	       !captures_any(&lc->captures)) {
 		if (reclaim->thread == RECLAIM_RUNNING && !reclaim->stop) {
 			wait_changed(reclaim, 1000000);
@@ -518,7 +504,7 @@ static void wait_returned(struct lifecycle *lc, uint64_t returned, uint64_t byte
 		}
 		ranked_unlock(&reclaim->lock);
 		if (reclaim_step(lc) != STEP_DONE)
-			sleep_ns(50000);
+			clock_sleep_ns(50000);
 		ranked_lock(&reclaim->lock);
 	}
 }
@@ -528,7 +514,7 @@ bool reclaim_wait(struct lifecycle *lc, uint64_t wait_ns)
 	bool empty;
 
 	ranked_lock(&lc->reclaim.lock);
-	wait_returned(lc, 0, UINT64_MAX, now_ns() + wait_ns);
+	wait_returned(lc, 0, UINT64_MAX, clock_now_ns() + wait_ns);
 	empty = lc->reclaim.pending == 0;
 	ranked_unlock(&lc->reclaim.lock);
 	return empty;
@@ -560,8 +546,8 @@ bool reclaim_make_room(struct lifecycle *lc, int device, uint64_t bytes, struct 
 	bool changed;
 
 	if (!room->deadline_ns)
-		room->deadline_ns = now_ns() + lc->config.free_wait_ns;
-	else if (now_ns() >= room->deadline_ns)
+		room->deadline_ns = clock_now_ns() + lc->config.free_wait_ns;
+	else if (clock_now_ns() >= room->deadline_ns)
 		return false;
 	empty_caches(lc, device);
 	ranked_lock(&reclaim->lock);
@@ -591,10 +577,10 @@ uint64_t reclaim_held_bytes(struct lifecycle *lc, int device, uint64_t *ret_gene
 
 void reclaim_settle(struct lifecycle *lc, uint64_t wait_ns)
 {
-	uint64_t deadline = now_ns() + wait_ns;
+	uint64_t deadline = clock_now_ns() + wait_ns;
 
 	ranked_lock(&lc->reclaim.lock);
-	while (lc->reclaim.giving_back && now_ns() < deadline)
+	while (lc->reclaim.giving_back && clock_now_ns() < deadline)
 		wait_changed(&lc->reclaim, 1000000);
 	ranked_unlock(&lc->reclaim.lock);
 }

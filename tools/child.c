@@ -11,8 +11,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum {
 	POLL_NS = 2000000, /* short beside what a child does: dlopen of a driver alone takes longer */
@@ -31,22 +32,13 @@ void *child_memory(size_t bytes)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* True when the child has ended in time; then *@ret_status is what waitpid says. */
 static bool wait_for(pid_t pid, unsigned int timeout_ms, int *ret_status)
 {
-	const struct timespec pause = {.tv_nsec = POLL_NS};
-	uint64_t deadline = now_ms() + timeout_ms;
+	uint64_t deadline = clock_now_ns() + timeout_ms * CLOCK_NS_PER_MS;
 
 	for (;;) {
-		bool late = now_ms() >= deadline;
+		bool late = clock_now_ns() >= deadline;
 		pid_t got = waitpid(pid, ret_status, WNOHANG);
 
 		if (got == pid)
@@ -54,7 +46,7 @@ static bool wait_for(pid_t pid, unsigned int timeout_ms, int *ret_status)
 		/* asked once more after the deadline: this process may not have run for a while */
 		if (late)
 			return false;
-		nanosleep(&pause, NULL);
+		clock_sleep_ns(POLL_NS);
 	}
 }
 

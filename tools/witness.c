@@ -11,8 +11,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum {
 	ANSWER_MS = 200, /* after that it may be stopped, and is continued */
@@ -24,10 +25,7 @@ enum {
 
 static uint64_t now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return clock_now_ns() / CLOCK_NS_PER_MS;
 }
 
 struct seen {
