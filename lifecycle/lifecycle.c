@@ -179,10 +179,7 @@ void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, 
 		return;
 	driver_enter(&lc->driver, &scope);
 	while ((allocation = records_detach_of_context(&lc->records, end))) {
-		struct stats_device *stats = &lc->stats->device[allocation->device];
-
-		stats_sub(&stats->managed, allocation->span_bytes);
-		__atomic_fetch_sub(&stats->requested_bytes, allocation->size_bytes, __ATOMIC_RELAXED);
+		stats_freed(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->size_bytes);
 		reclaim_free_idle(lc, allocation);
 	}
 	driver_leave(&lc->driver, &scope);

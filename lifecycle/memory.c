@@ -56,14 +56,12 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 				"cuMemSetAccess refused the rights of a new peer (driver error %d)", (int)result);
 		}
 	}
-	stats_add(&stats->managed, span_bytes);
-	__atomic_fetch_add(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
+	stats_allocated(stats, span_bytes, size_bytes);
 	published = records_publish_locked(&lc->records, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (published)
 		return SUBLET_OK;
-	stats_sub(&stats->managed, span_bytes);
-	__atomic_fetch_sub(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
+	stats_freed(stats, span_bytes, size_bytes);
 	backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
 	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
@@ -174,8 +172,7 @@ static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bo
 		(void)records_reattach(&lc->records, allocation);
 		return MEMORY_ANSWERED;
 	}
-	stats_sub(&stats->managed, span_bytes);
-	__atomic_fetch_sub(&stats->requested_bytes, size_bytes, __ATOMIC_RELAXED);
+	stats_freed(stats, span_bytes, size_bytes);
 	return MEMORY_ANSWERED;
 }
 

@@ -256,3 +256,15 @@ void stats_sub(struct stats_bytes *counter, uint64_t bytes)
 	__atomic_fetch_sub(&counter->bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_fetch_sub(&counter->count, 1, __ATOMIC_RELAXED);
 }
+
+void stats_allocated(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes)
+{
+	stats_add(&device->managed, span_bytes);
+	__atomic_fetch_add(&device->requested_bytes, requested_bytes, __ATOMIC_RELAXED);
+}
+
+void stats_freed(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes)
+{
+	stats_sub(&device->managed, span_bytes);
+	__atomic_fetch_sub(&device->requested_bytes, requested_bytes, __ATOMIC_RELAXED);
+}

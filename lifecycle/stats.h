@@ -120,6 +120,10 @@ void stats_sub(struct stats_bytes *counter, uint64_t bytes);
 /* Undo a stats_sub: what was taken off is there after all, and is no new allocation. */
 void stats_unsub(struct stats_bytes *counter, uint64_t bytes);
 
+/* One managed allocation more or less on @device: what it has mapped and what the application asked for. */
+void stats_allocated(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes);
+void stats_freed(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes);
+
 #ifdef __cplusplus
 }
 #endif
