@@ -1,4 +1,5 @@
-/* base/clock.c */
+/* base/clock.c
+ * Two calls and their arithmetic; nothing is kept. */
 #include "base/clock.h"
 
 #include <time.h>
