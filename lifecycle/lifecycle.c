@@ -36,6 +36,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	records_init(&lc->records, &lc->granules);
 	reclaim_init(&lc->reclaim);
 	host_pool_init(&lc->host_pool);
+	service_init(lc);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -46,10 +47,13 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct detached detached;
 
+	service_release(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
-	while (records_detach_of_context(&lc->records, NULL, &detached))
-		reclaim_free_idle(lc, detached.allocation);
+	while (records_detach_of_context(&lc->records, NULL, &detached)) {
+		if (detached.allocation)
+			reclaim_free_idle(lc, detached.allocation);
+	}
 	lc->config.cache_bytes = 0;
 	reclaim_room_begin(lc, &room);
 	reclaim_make_room(lc, -1, UINT64_MAX, &room);
@@ -68,6 +72,7 @@ void lifecycle_release(struct lifecycle *lc)
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	service_stop(lc, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
 }
 
@@ -76,6 +81,7 @@ void lifecycle_forget(struct lifecycle *lc)
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
+	service_forget(&lc->service);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
 }

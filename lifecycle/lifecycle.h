@@ -14,12 +14,14 @@
 #include "lifecycle/captures.h"
 #include "lifecycle/contexts.h"
 #include "lifecycle/driver.h"
+#include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
 #include "lifecycle/host_pool.h"
 #include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
 #include "lifecycle/records.h"
+#include "lifecycle/service.h"
 #include "lifecycle/stats.h"
 
 struct lifecycle_config {
@@ -67,6 +69,8 @@ struct lifecycle {
 	struct reclaim reclaim;
 	struct host_pool host_pool;
 	struct mover mover;
+	struct gate gate;
+	struct service service;
 	struct native native;
 };
 

@@ -121,7 +121,8 @@ static void count_skipped(struct move_report *report, const struct allocation *a
 	report->skipped_bytes += allocation->span_bytes;
 }
 
-/* What the request is about, marked as moving. Caller holds RANK_RECORDS; there is room for every live allocation. */
+/* What the request is about, marked as moving. Caller holds RANK_RECORDS; there is room for every live allocation, or with
+ * run->moves NULL they are only counted. */
 static void choose_locked(struct run *run)
 {
 	struct lifecycle *lc = run->lc;
@@ -144,6 +145,10 @@ static void choose_locked(struct run *run)
 					(unsigned long long)allocation->address, (unsigned long long)(allocation->span_bytes >> 20));
 			continue;
 		}
+		if (!run->moves) {
+			run->count++;
+			continue;
+		}
 		run->moves[run->count++] = (struct residency_move){
 			.allocation = allocation,
 			.lane = &lc->mover.lanes[allocation->device],
@@ -155,6 +160,19 @@ static void choose_locked(struct run *run)
 		allocation->moving = true;
 		allocation->buffer_id = ++lc->records.next_buffer_id;
 	}
+}
+
+bool mover_would_move(struct lifecycle *lc, const struct move_request *request, struct move_report *ret_report)
+{
+	struct run run = {.lc = lc, .request = request, .report = ret_report};
+
+	*ret_report = (struct move_report){0};
+	ranked_lock(&lc->records.lock);
+	choose_locked(&run);
+	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
+		ret_report->holes += is_hole(allocation->residency);
+	ranked_unlock(&lc->records.lock);
+	return run.count > 0;
 }
 
 static enum sublet_err choose(struct run *run, struct errinfo *reterr)
@@ -291,9 +309,14 @@ static bool move_all(struct run *run)
 	size_t next = 0, oldest = 0;
 	bool going_on = true;
 
-	while (oldest < run->count && going_on && !stopped(run)) {
+	while (oldest < run->count && going_on) {
 		struct residency_move *move;
 
+		if (stopped(run)) {
+			/* No further driver call, not even to undo: what ends with the process is in nobody's way. */
+			run->err = errinfo_set(&run->first, SUBLET_ERR_SYSTEM, 0, "the process ends");
+			return true;
+		}
 		if (next < run->count && (ahead_bytes < AHEAD_BYTES || next - oldest < AHEAD_LEAST)) {
 			move = &run->moves[next++];
 			ahead_bytes += move->allocation->span_bytes;

@@ -43,6 +43,9 @@ struct move_report {
 enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *request, struct move_report *ret_report,
 	struct errinfo *reterr);
 
+/* Would @request move anything? Counts in *ret_report what is there already or skipped. No driver call. */
+bool mover_would_move(struct lifecycle *lc, const struct move_request *request, struct move_report *ret_report);
+
 /* Allocations in host or empty: as long as there is one the gate stays shut. */
 uint64_t mover_holes(struct lifecycle *lc);
 
