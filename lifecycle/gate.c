@@ -6,8 +6,11 @@
 
 enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing, struct errinfo *reterr)
 {
+	CUresult own = CUDA_SUCCESS;
+
 	__atomic_store_n(&lc->gate.shut, true, __ATOMIC_RELEASE);
 	lc->gate.holds++;
+	(void)contexts_synchronize(&lc->contexts, 0, &own);
 	return SUBLET_OK;
 }
 

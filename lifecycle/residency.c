@@ -131,11 +131,12 @@ static enum sublet_err bring_in(struct lifecycle *lc, struct residency_move *mov
 {
 	const struct allocation *allocation = move->allocation;
 	CUmemAccessDesc access[ACCESS_MAX];
-	uint64_t generation, offset = 0;
-	size_t access_count = access_of(lc, move, access, &generation);
+	size_t access_count = access_of(lc, move, access, &move->generation);
+	struct reclaim_room room;
+	uint64_t offset = 0;
 	uint32_t count = 0;
 
-	move->generation = generation;
+	reclaim_room_begin(lc, &room);
 	for (const struct host_extent *extent = host; extent; extent = extent->next)
 		count++;
 	for (uint64_t end = 0; !host && end < allocation->span_bytes; count++)
@@ -145,9 +146,14 @@ static enum sublet_err bring_in(struct lifecycle *lc, struct residency_move *mov
 	for (uint32_t i = 0; i < count; i++) {
 		uint64_t bytes = host ? host->bytes : cut_at(lc, move, offset);
 		const char *step;
-		CUresult result = backing_add(&move->fresh, i, &lc->driver, &lc->devices[allocation->device].kind, bytes, at + offset,
-			access, access_count, &step);
+		CUresult result;
 
+		do {
+			result = backing_add(&move->fresh, i, &lc->driver, &lc->devices[allocation->device].kind, bytes, at + offset,
+				access, access_count, &step);
+			/* Freed memory and the cache are this process's own: they come back first, as for a new allocation. */
+		} while (result == CUDA_ERROR_OUT_OF_MEMORY && !move->fresh.extents[i].held &&
+			 reclaim_make_room(lc, allocation->device, allocation->span_bytes - offset, &room));
 		if (result == CUDA_SUCCESS && host) {
 			step = "cuMemcpyAsync";
 			result = copy(lc, move, at + offset, host->address, bytes);
