@@ -268,6 +268,11 @@ static void retry_stranded(struct lifecycle *lc)
 	}
 }
 
+void reclaim_offer_again(struct lifecycle *lc)
+{
+	retry_stranded(lc);
+}
+
 void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
 {
 	if (!allocation->backing.count) {
@@ -278,17 +283,38 @@ void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
 	}
 }
 
-void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing)
+/* NULL: no memory left even for a note of it, the handles stay with the process. */
+static struct allocation *note_of(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes,
+	struct backing *backing)
 {
 	struct allocation *allocation = records_new(&lc->records);
 
 	if (!allocation)
-		return; /* no memory left even for a note of it: the handles stay with the process */
+		return NULL;
 	allocation->device = device;
 	allocation->address = address;
 	allocation->span_bytes = span_bytes;
 	backing_take_over(&allocation->backing, backing);
-	strand(lc, allocation);
+	return allocation;
+}
+
+void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing)
+{
+	struct allocation *allocation = note_of(lc, device, address, span_bytes, backing);
+
+	if (allocation)
+		strand(lc, allocation);
+}
+
+void reclaim_take_parts(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing,
+	struct host_extent *host)
+{
+	struct allocation *allocation = note_of(lc, device, address, span_bytes, backing);
+
+	if (!allocation)
+		return;
+	allocation->host = host;
+	reclaim_take(lc, allocation);
 }
 
 void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)

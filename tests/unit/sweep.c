@@ -23,6 +23,13 @@ static const char *const symbols[] = {
 #include "lifecycle/driver.def"
 };
 
+static char where[128];
+
+const char *sweep_where(void)
+{
+	return where;
+}
+
 static void begin(const struct sweep_scenario *scenario)
 {
 	fixture_config = lifecycle_config_default();
@@ -32,7 +39,7 @@ static void begin(const struct sweep_scenario *scenario)
 		fail_msg("%s: cannot be prepared", scenario->name);
 }
 
-static void end(const struct sweep_scenario *scenario, const char *seen, const char *where)
+static void end(const struct sweep_scenario *scenario, const char *seen)
 {
 	const char *left;
 
@@ -48,7 +55,6 @@ static void end(const struct sweep_scenario *scenario, const char *seen, const c
 void sweep(const struct sweep_scenario *scenario)
 {
 	unsigned runs = 0;
-	char where[128];
 
 	for (size_t s = 0; s < sizeof(symbols) / sizeof(symbols[0]); s++) {
 		for (int for_good = 0; for_good < 2; for_good++) {
@@ -63,7 +69,7 @@ void sweep(const struct sweep_scenario *scenario)
 				sublet_sim_fail(symbols[s], nth, for_good, 0);
 				seen = scenario->run();
 				fired = sublet_sim_fail_fired();
-				end(scenario, seen, where);
+				end(scenario, seen);
 				runs++;
 			}
 		}
@@ -105,7 +111,6 @@ static void fork_on_call(const char *symbol)
 void sweep_fork(const struct sweep_scenario *scenario)
 {
 	bool reached = true;
-	char where[128];
 
 	for (fork_at = 1; reached; fork_at++) {
 		const char *seen;
@@ -120,7 +125,7 @@ void sweep_fork(const struct sweep_scenario *scenario)
 		reached = calls_seen >= fork_at;
 		if (child_status)
 			seen = "the forked child did not end well";
-		end(scenario, seen, where);
+		end(scenario, seen);
 	}
 	print_message("%s: %u forks\n", scenario->name, fork_at - 1);
 }
