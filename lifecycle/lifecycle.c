@@ -32,6 +32,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	lc->device_count = count < STATS_DEVICES ? count : STATS_DEVICES;
 	stats->device_count = (uint32_t)lc->device_count;
 	gate_init(&lc->gate, config->gate_fences);
+	callbacks_init(&lc->callbacks);
 	captures_init(&lc->captures, &lc->driver);
 	contexts_init(&lc->contexts, &lc->driver);
 	records_init(&lc->records, &lc->granules);
@@ -62,6 +63,7 @@ void lifecycle_release(struct lifecycle *lc)
 	records_release(&lc->records);
 	contexts_release(&lc->contexts, true);
 	captures_release(&lc->captures);
+	callbacks_release(&lc->callbacks);
 	gate_release(&lc->gate);
 	granules_release(&lc->granules);
 }

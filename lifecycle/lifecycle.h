@@ -11,6 +11,7 @@
 
 #include "lifecycle/arena.h"
 #include "lifecycle/backing.h"
+#include "lifecycle/callbacks.h"
 #include "lifecycle/captures.h"
 #include "lifecycle/contexts.h"
 #include "lifecycle/driver.h"
@@ -57,6 +58,7 @@ struct lifecycle {
 	struct ranked_lock arena_lock;
 	struct granules granules;
 	struct gate gate;
+	struct callbacks callbacks;
 	struct captures captures;
 	struct contexts contexts;
 	struct records records;
