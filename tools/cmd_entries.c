@@ -13,8 +13,7 @@
 static const char help[] =
 	"usage: sublet entries [OPTION...] [NAME-GLOB]\n"
 	"\n"
-	"Lists the entry points of the CUDA driver, and for each whether Sublet wraps it, has it wait at its gate, or\n"
-	"passes it on, and why.\n"
+	"Lists the entry points of the CUDA driver: which Sublet wraps, gates or passes on, and why.\n"
 	"\n"
 	"options:\n"
 	"      --wrapped  only those that Sublet answers itself\n"
