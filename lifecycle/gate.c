@@ -32,7 +32,8 @@ static struct slot_chunk first = {.count = FIRST_SLOTS, .slots = first_slots};
 #define SEIZED (-1) /* instead of a thread id: being freed */
 
 SUBLET_TLS struct gate_slot *gate_own_slot;
-struct gate_slot gate_shared_slot;
+/* Of threads that no slot could be made for. */
+static struct gate_slot shared_slot;
 
 static pthread_key_t key;
 static int key_state; /* 0: not yet made; 1: made; -1: none to be had, slots come back when their thread is seen to be gone */
@@ -167,7 +168,7 @@ const struct gate_slot *gate_busy_slot(bool waiting)
 		if (thread == SEIZED || !free_if_gone(slot, thread))
 			return slot;
 	}
-	return __atomic_load_n(waiting ? &gate_shared_slot.waiting : &gate_shared_slot.depth, __ATOMIC_ACQUIRE) ? &gate_shared_slot
+	return __atomic_load_n(waiting ? &shared_slot.waiting : &shared_slot.depth, __ATOMIC_ACQUIRE) ? &shared_slot
 														: NULL;
 }
 
@@ -227,7 +228,7 @@ void gate_forget(struct gate *gate)
 		else
 			free_slot(slot);
 	}
-	memset(&gate_shared_slot, 0, sizeof(gate_shared_slot));
+	memset(&shared_slot, 0, sizeof(shared_slot));
 	gate->word = gate->fenced ? GATE_FENCED : 0;
 	gate->through = gate->holds = gate->asked = gate->synchronizing = 0;
 	gate->wanted = NULL;
@@ -274,7 +275,7 @@ static bool must_wait(const struct gate_slot *slot, unsigned word, unsigned dept
 {
 	if (!(word & GATE_SHUT))
 		return false;
-	return slot == &gate_shared_slot || (depth == 1 && (!slot->callbacks || (word & GATE_HELD)));
+	return slot == &shared_slot || (depth == 1 && (!slot->callbacks || (word & GATE_HELD)));
 }
 
 /* Until the call may go on. The slot is not marked. A signal handler may run meanwhile and wait as well, if it makes a gated
@@ -302,23 +303,29 @@ static void wait_open(struct gate *gate, struct gate_slot *slot)
 /* In the shared slot threads meet, so it is counted in one step. */
 static void mark(struct gate_slot *slot)
 {
-	if (slot == &gate_shared_slot)
+	if (slot == &shared_slot)
 		__atomic_fetch_add(&slot->depth, 1, __ATOMIC_SEQ_CST);
 	else
 		__atomic_store_n(&slot->depth, slot->depth + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* GATE_FENCED; elsewhere it costs nothing that matters here */
 }
 
-void gate_leave_shared(struct gate_slot *slot)
+void gate_leave(struct gate_slot *slot)
 {
-	__atomic_fetch_sub(&slot->depth, 1, __ATOMIC_SEQ_CST);
+	if (slot == &shared_slot)
+		__atomic_fetch_sub(&slot->depth, 1, __ATOMIC_SEQ_CST);
+	else
+		gate_leave_own(slot);
 }
 
-void gate_enter_closed(struct gate *gate, struct gate_slot *slot)
+struct gate_slot *gate_enter(struct gate *gate, const char *entry, const void *kernel)
 {
+	struct gate_slot *slot = own_slot();
 	unsigned word;
 
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* GATE_FENCED; elsewhere it costs nothing that matters */
+	if (!slot)
+		slot = &shared_slot;
+	mark(slot);
 	while (must_wait(slot, word = __atomic_load_n(&gate->word, __ATOMIC_ACQUIRE), slot->depth)) {
 		gate_leave(slot);
 		wait_open(gate, slot);
@@ -327,18 +334,9 @@ void gate_enter_closed(struct gate *gate, struct gate_slot *slot)
 	/* The closer has read it before it waits for slots, this one among them: whatever comes later it sees as changed. */
 	if ((word & GATE_SHUT) && slot->callbacks)
 		__atomic_fetch_add(&gate->through, 1, __ATOMIC_ACQ_REL);
-}
-
-struct gate_slot *gate_enter_first(struct gate *gate, const char *entry, const void *kernel)
-{
-	struct gate_slot *slot = own_slot();
-
-	if (slot)
-		return gate_enter(gate, entry, kernel);
-	slot = &gate_shared_slot;
 	__atomic_store_n(&slot->entry, entry, __ATOMIC_RELAXED);
-	mark(slot);
-	gate_enter_closed(gate, slot);
+	if (kernel)
+		__atomic_store_n(&slot->kernel, kernel, __ATOMIC_RELAXED);
 	return slot;
 }
 

@@ -67,41 +67,40 @@ void gate_forget(struct gate *gate);
 
 extern SUBLET_TLS struct gate_slot *gate_own_slot; /* NULL before a thread's first gated call */
 
-/* The slow ways of gate_enter and gate_leave. */
-struct gate_slot *gate_enter_first(struct gate *gate, const char *entry, const void *kernel);
-void gate_enter_closed(struct gate *gate, struct gate_slot *slot);
-void gate_leave_shared(struct gate_slot *slot);
-extern struct gate_slot gate_shared_slot; /* of threads that no slot could be made for; counted atomically */
+/* gate_enter where it costs nothing but itself: NULL, with nothing done, when the thread has no slot yet or the gate is not
+ * simply open. Ends with gate_leave_own. */
+static inline struct gate_slot *gate_enter_open(struct gate *gate, const char *entry, const void *kernel)
+{
+	struct gate_slot *slot = gate_own_slot;
+	unsigned depth;
+
+	if (SUBLET_UNLIKELY(!slot))
+		return NULL;
+	/* Load and store, not one locked step: nobody else writes it, and a signal handler in between leaves it as it was. */
+	depth = __atomic_load_n(&slot->depth, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->depth, depth + 1, __ATOMIC_RELAXED);
+	/* The compiler keeps the order, the processor need not: the closer's membarrier stands between mark and load. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (SUBLET_UNLIKELY(__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE))) {
+		__atomic_store_n(&slot->depth, depth, __ATOMIC_RELEASE);
+		return NULL;
+	}
+	__atomic_store_n(&slot->entry, entry, __ATOMIC_RELAXED);
+	if (kernel)
+		__atomic_store_n(&slot->kernel, kernel, __ATOMIC_RELAXED);
+	return slot;
+}
+
+static inline void gate_leave_own(struct gate_slot *slot)
+{
+	__atomic_store_n(&slot->depth, __atomic_load_n(&slot->depth, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
+}
 
 /* Begin a gated call: @entry names it (kept for good), @kernel is what it launches or NULL. Waits while the gate is shut,
  * see above; holds no lock, leaves errno alone, is no cancellation point. Ends with gate_leave of what it returned, on the
  * same thread. */
-static inline struct gate_slot *gate_enter(struct gate *gate, const char *entry, const void *kernel)
-{
-	struct gate_slot *slot = gate_own_slot;
-
-	if (SUBLET_UNLIKELY(!slot))
-		return gate_enter_first(gate, entry, kernel);
-	/* Load and store, not one locked step: nobody else writes it, and a signal handler in between leaves it as it was. */
-	__atomic_store_n(&slot->depth, __atomic_load_n(&slot->depth, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->entry, entry, __ATOMIC_RELAXED);
-	if (kernel)
-		__atomic_store_n(&slot->kernel, kernel, __ATOMIC_RELAXED);
-	/* The compiler keeps the order, the processor need not: the closer's membarrier stands between mark and load. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (SUBLET_UNLIKELY(__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE)))
-		gate_enter_closed(gate, slot);
-	return slot;
-}
-
-static inline void gate_leave(struct gate_slot *slot)
-{
-	if (SUBLET_UNLIKELY(slot == &gate_shared_slot)) {
-		gate_leave_shared(slot);
-		return;
-	}
-	__atomic_store_n(&slot->depth, __atomic_load_n(&slot->depth, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
-}
+struct gate_slot *gate_enter(struct gate *gate, const char *entry, const void *kernel);
+void gate_leave(struct gate_slot *slot);
 
 /* Around a call-back that the driver makes. Pass on what begin returned, which may be NULL. */
 struct gate_slot *gate_callback_begin(void);

@@ -12,9 +12,5 @@
 
 #define WRAP(symbol, base, since, stream, need, group, params, args)
 #define PASS(symbol, base, since, stream, need, reason, params, args)
-#define GATED(symbol, base, since, stream, need, group, params, args)                                                  \
-	CUresult CUDAAPI symbol params                                                                                 \
-	{                                                                                                              \
-		GATED_CALL(symbol, args, KERNEL_##group);                                                              \
-	}
+#define GATED(symbol, base, since, stream, need, group, params, args) GATED_ENTRY(symbol, params, args, KERNEL_##group)
 #include "shim/entries.def"
