@@ -102,6 +102,18 @@ static size_t find(const struct captures *captures, const struct capture *key)
 	return i;
 }
 
+/* The context whose end takes the capture with it: the stream's, which need not be the one that is current. */
+static CUcontext context_of(const struct captures *captures, CUstream stream)
+{
+	const struct driver *driver = captures->driver;
+	CUcontext context = NULL;
+
+	/* It refuses streams of green contexts. */
+	if (!driver->StreamGetCtx || driver->StreamGetCtx(stream, &context) != CUDA_SUCCESS || !context)
+		driver->CtxGetCurrent(&context);
+	return context;
+}
+
 void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread)
 {
 	struct capture key = make_key(stream, per_thread);
@@ -111,11 +123,11 @@ void captures_begin_unlock(struct captures *captures, CUresult result, CUstream 
 		key.begun = __atomic_add_fetch(&captures->moment, 1, __ATOMIC_RELAXED);
 	if (result == CUDA_SUCCESS && index < captures->count) {
 		/* An earlier one of this handle that has ended unseen, or is about to be taken out. */
-		captures->driver->CtxGetCurrent(&key.context);
+		key.context = context_of(captures, key.stream);
 		captures->list[index] = key;
 	} else if (result == CUDA_SUCCESS) {
 		if (list_room(&captures->list, captures->count, &captures->capacity, sizeof(*captures->list))) {
-			captures->driver->CtxGetCurrent(&key.context);
+			key.context = context_of(captures, key.stream);
 			captures->list[captures->count++] = key;
 		} else {
 			captures->overflow = true;
@@ -185,7 +197,7 @@ bool captures_stream_gone(struct captures *captures, uint64_t moment, CUstream s
 	return finish(captures, dropped);
 }
 
-bool captures_context_gone(struct captures *captures, CUcontext context)
+bool captures_context_gone(struct captures *captures, uint64_t moment, CUcontext context)
 {
 	bool dropped = false;
 
@@ -193,7 +205,7 @@ bool captures_context_gone(struct captures *captures, CUcontext context)
 		return false;
 	ranked_lock(&captures->lock);
 	for (size_t i = 0; i < captures->count;) {
-		if (captures->list[i].context == context) {
+		if (captures->list[i].context == context && captures->list[i].begun <= moment) {
 			drop(captures, i);
 			dropped = true;
 		} else {

@@ -17,7 +17,7 @@
 struct capture {
 	CUstream stream; /* CU_STREAM_PER_THREAD for the per-thread default stream */
 	int thread;      /* its thread id, else 0 */
-	CUcontext context;
+	CUcontext context; /* the stream's */
 	uint64_t begun; /* the moment it began */
 };
 
@@ -57,8 +57,8 @@ uint64_t captures_moment(const struct captures *captures);
  * or not. Returns true when this was the last capture. */
 bool captures_end(struct captures *captures, uint64_t moment, CUresult result, CUstream stream, bool per_thread);
 
-/* @stream (by a call that began at @moment) or every stream of @context is gone. Return as captures_end. */
+/* @stream or every stream of @context is gone, by a call that began at @moment. Return as captures_end. */
 bool captures_stream_gone(struct captures *captures, uint64_t moment, CUstream stream);
-bool captures_context_gone(struct captures *captures, CUcontext context);
+bool captures_context_gone(struct captures *captures, uint64_t moment, CUcontext context);
 
 #endif

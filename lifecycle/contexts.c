@@ -121,7 +121,7 @@ void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct cont
 	 * driver's own destroy would. */
 	do {
 		ranked_lock(&contexts->lock);
-		*end = (struct context_end){handle, contexts->next_id};
+		*end = (struct context_end){.handle = handle, .before_id = contexts->next_id};
 		used = false;
 		for (size_t i = 0; i < contexts->count; i++)
 			used = used || (covers(end, &contexts->list[i]) && contexts->list[i].users);
@@ -182,18 +182,33 @@ static CUresult make_event(const struct driver *driver, CUcontext context, CUeve
 	return result;
 }
 
-/* The context that @mark was taken in, which may be known by an earlier id since (forget_twins). NULL: it is gone. */
-static struct context *find_marked(struct contexts *contexts, const struct context_mark *mark)
+/* The context of @handle that @id was given for, which may be known by an earlier one since (forget_twins). NULL: it is gone. */
+static struct context *find_by_either_id(struct contexts *contexts, CUcontext handle, uint64_t id)
 {
 	struct context *found = NULL;
 
 	for (size_t i = 0; i < contexts->count; i++) {
 		struct context *context = &contexts->list[i];
 
-		if (context->handle == mark->handle && context->id <= mark->context_id && (!found || context->id > found->id))
+		if (context->handle == handle && context->id <= id && (!found || context->id > found->id))
 			found = context;
 	}
 	return found;
+}
+
+static struct context *find_marked(struct contexts *contexts, const struct context_mark *mark)
+{
+	return find_by_either_id(contexts, mark->handle, mark->context_id);
+}
+
+bool contexts_has(struct contexts *contexts, CUcontext handle, uint64_t id)
+{
+	bool has;
+
+	ranked_lock(&contexts->lock);
+	has = find_by_either_id(contexts, handle, id) != NULL;
+	ranked_unlock(&contexts->lock);
+	return has;
 }
 
 static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark)
@@ -209,12 +224,16 @@ static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark
 	mark->event = NULL;
 }
 
-static void forget_peers(struct contexts *contexts, CUcontext handle)
+/* Those of @handle that were enabled before @before_id was given away: the next context of the handle is noted, and takes
+ * an id, before it can have any. */
+static void forget_peers(struct contexts *contexts, CUcontext handle, uint64_t before_id)
 {
 	bool changed = false;
 
 	for (size_t i = 0; i < contexts->peer_count;) {
-		if (contexts->peers[i].from_context == handle || contexts->peers[i].to_context == handle) {
+		const struct peer *peer = &contexts->peers[i];
+
+		if ((peer->from_context == handle || peer->to_context == handle) && peer->next_id <= before_id) {
 			contexts->peers[i] = contexts->peers[--contexts->peer_count];
 			changed = true;
 		} else {
@@ -228,7 +247,7 @@ static void forget_peers(struct contexts *contexts, CUcontext handle)
 /* One context that ended unseen. */
 static void drop_one(struct contexts *contexts, struct context *context)
 {
-	forget_peers(contexts, context->handle);
+	forget_peers(contexts, context->handle, UINT64_MAX);
 	*context = contexts->list[--contexts->count];
 }
 
@@ -246,7 +265,7 @@ void contexts_drop(struct contexts *contexts, const struct context_end *end)
 		}
 	}
 	if (dropped)
-		forget_peers(contexts, end->handle);
+		forget_peers(contexts, end->handle, end->before_id);
 	ranked_unlock(&contexts->lock);
 }
 
@@ -294,6 +313,23 @@ bool context_says_lost(CUresult result)
 			       result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
 			       result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED && result != CUDA_ERROR_TOO_MANY_PEERS);
 	}
+}
+
+CUresult contexts_lost(struct contexts *contexts, CUcontext handle)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_living(contexts, handle);
+	if (context && !context->spare_count) {
+		result = make_event(contexts->driver, handle, &context->spare[0]);
+		context->spare_count = result == CUDA_SUCCESS;
+	}
+	if (context && context->spare_count)
+		result = contexts->driver->EventQuery(context->spare[context->spare_count - 1]);
+	ranked_unlock(&contexts->lock);
+	return context_says_lost(result) ? result : CUDA_SUCCESS;
 }
 
 static bool says_capturing(CUresult result)
@@ -427,7 +463,7 @@ bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUc
 	ranked_lock(&contexts->lock);
 	noted = list_room(&contexts->peers, contexts->peer_count, &contexts->peer_capacity, sizeof(*contexts->peers));
 	if (noted) {
-		contexts->peers[contexts->peer_count++] = (struct peer){from_context, to_context, from, to};
+		contexts->peers[contexts->peer_count++] = (struct peer){from_context, to_context, from, to, contexts->next_id};
 		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
 	}
 	ranked_unlock(&contexts->lock);

@@ -29,6 +29,7 @@ struct context {
 struct peer {
 	CUcontext from_context, to_context;
 	int from, to;
+	uint64_t next_id; /* of the contexts when it was enabled */
 };
 
 struct contexts {
@@ -58,6 +59,11 @@ void contexts_forget(struct contexts *contexts);
 
 /* Note @handle on @device; a known one is left alone. Its id, never used again, or 0 when memory ran out. No driver call. */
 uint64_t contexts_note(struct contexts *contexts, CUcontext handle, int device);
+/* Is the context known that @id was given for, by that id or, since an end of it was undone, by an earlier one? */
+bool contexts_has(struct contexts *contexts, CUcontext handle, uint64_t id);
+/* The error of @handle when it is lost, else CUDA_SUCCESS: asked of an event of its own, since the calls that allocate by
+ * hand do not tell. Holds RANK_CONTEXTS across driver calls that return at once (event create, query). */
+CUresult contexts_lost(struct contexts *contexts, CUcontext handle);
 /* @handle is its device's primary context; which one that is (NULL when not seen). */
 void contexts_primary(struct contexts *contexts, CUcontext handle);
 CUcontext contexts_primary_of(struct contexts *contexts, int device);
@@ -66,6 +72,7 @@ CUcontext contexts_primary_of(struct contexts *contexts, int device);
 struct context_end {
 	CUcontext handle;
 	uint64_t before_id;
+	uint64_t capture_moment; /* captures_moment when it began; lifecycle.c sets and reads it */
 };
 /* From here on no other thread names the context to the driver, and what waits for its work goes on waiting. Ends of one
  * context may overlap (releases of a primary). Waits for a synchronise of it that is under way. */

@@ -155,7 +155,10 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
+	uint64_t moment = captures_moment(&lc->captures);
+
 	contexts_end_begin(&lc->contexts, context, end);
+	end->capture_moment = moment;
 }
 
 void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone)
@@ -165,7 +168,7 @@ void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end,
 		return;
 	}
 	contexts_drop(&lc->contexts, end);
-	if (captures_context_gone(&lc->captures, end->handle))
+	if (captures_context_gone(&lc->captures, end->capture_moment, end->handle))
 		reclaim_kick(lc);
 }
 

@@ -83,6 +83,18 @@ static enum sublet_err create(struct lifecycle *lc, struct allocation *allocatio
 	return publish(lc, allocation, peers, reterr);
 }
 
+/* cuMemAlloc and cuMemFreeAsync tell the error of a lost context; the calls that do their work here need no context. */
+static CUresult error_of_lost(struct lifecycle *lc, CUcontext context)
+{
+	struct driver_scope scope;
+	CUresult result;
+
+	driver_enter(&lc->driver, &scope);
+	result = contexts_lost(&lc->contexts, context);
+	driver_leave(&lc->driver, &scope);
+	return result;
+}
+
 enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdeviceptr *ret_address, CUresult *ret_result,
 	enum stats_native *ret_why)
 {
@@ -111,7 +123,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 		return MEMORY_PASS;
 	/* A context that is not noted would not be waited for when the memory is freed. */
 	context_id = contexts_note(&lc->contexts, context, device);
-	if (!context_id)
+	if (!context_id || error_of_lost(lc, context) != CUDA_SUCCESS)
 		return MEMORY_PASS;
 	allocation = records_new(&lc->records);
 	if (!allocation)
@@ -151,13 +163,41 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	return MEMORY_PASS;
 }
 
+/* Its free was refused: it is the application's as before, unless its context has ended meanwhile, which did not find it.
+ * An end that is still under way will, and then it may be somebody else's record by now. */
+static void put_back(struct lifecycle *lc, struct allocation *allocation)
+{
+	const struct allocation_view was = {allocation->address, allocation->size_bytes, allocation->span_bytes,
+		allocation->device, allocation->context};
+	uint64_t serial = allocation->serial, context_id = allocation->context_id;
+	struct driver_scope scope;
+
+	/* Cannot fail: its leaves exist since it was first published. */
+	(void)records_reattach(&lc->records, allocation);
+	if (contexts_has(&lc->contexts, was.context, context_id) || !records_detach_same(&lc->records, allocation, serial))
+		return;
+	stats_freed(&lc->stats->device[was.device], was.span_bytes, was.size_bytes);
+	driver_enter(&lc->driver, &scope);
+	reclaim_free_idle(lc, allocation);
+	driver_leave(&lc->driver, &scope);
+}
+
 static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bool stream_ordered, CUresult *ret_result)
 {
-	struct allocation *allocation = records_detach(&lc->records, address);
+	struct allocation *allocation;
 	struct driver_scope scope;
 	struct stats_device *stats;
 	uint64_t span_bytes, size_bytes;
+	CUcontext context = NULL;
 
+	/* One that waits is told by the wait. */
+	if (stream_ordered && records_starts_at(&lc->records, address) &&
+		lc->driver.CtxGetCurrent(&context) == CUDA_SUCCESS && context) {
+		*ret_result = error_of_lost(lc, context);
+		if (*ret_result != CUDA_SUCCESS)
+			return MEMORY_ANSWERED;
+	}
+	allocation = records_detach(&lc->records, address);
 	if (!allocation)
 		return MEMORY_PASS;
 	/* Read now: after reclaim_free the record is the helper's. */
@@ -168,8 +208,7 @@ static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bo
 	*ret_result = reclaim_free(lc, allocation, stream_ordered);
 	driver_leave(&lc->driver, &scope);
 	if (*ret_result != CUDA_SUCCESS) {
-		/* Cannot fail: its leaves exist since it was first published. */
-		(void)records_reattach(&lc->records, allocation);
+		put_back(lc, allocation);
 		return MEMORY_ANSWERED;
 	}
 	stats_freed(stats, span_bytes, size_bytes);
@@ -186,34 +225,59 @@ enum memory_verdict memory_free_async(struct lifecycle *lc, CUdeviceptr address,
 	return free_as(lc, address, true, ret_result);
 }
 
-void memory_replay_access(struct lifecycle *lc, int to, int revoked)
+/* The rights that peers have on device @to, and that @revoked (-1: none) has none any more, unless another pair of contexts
+ * still gives it one: then false, and there is nothing to change. */
+static bool rights_now(struct lifecycle *lc, int to, int revoked, CUmemAccessDesc *access, size_t *ret_count,
+	uint64_t *ret_generation)
 {
-	CUmemAccessDesc access[ACCESS_MAX];
-	uint64_t generation;
-	struct driver_scope scope;
-	size_t count = contexts_access_list(&lc->contexts, to, access, ACCESS_MAX - 1, &generation);
+	size_t count = contexts_access_list(&lc->contexts, to, access, ACCESS_MAX - 1, ret_generation);
 
+	for (size_t i = 0; revoked >= 0 && i < count; i++) {
+		if (access[i].location.id == revoked)
+			return false;
+	}
 	if (revoked >= 0) {
-		for (size_t i = 0; i < count; i++) {
-			if (access[i].location.id == revoked) /* another pair of contexts still has it */
-				return;
-		}
 		access[count] = access[0];
 		access[count].location.id = revoked;
 		access[count++].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	}
-	driver_enter(&lc->driver, &scope);
-	ranked_lock(&lc->records.lock);
+	*ret_count = count;
+	return true;
+}
+
+CUresult memory_replay_access(struct lifecycle *lc, int to, int revoked)
+{
+	CUmemAccessDesc access[ACCESS_MAX];
+	uint64_t generation;
+	struct driver_scope scope;
+	CUresult first = CUDA_SUCCESS;
+	size_t count;
+
+	/* Not an older state over a newer one: who changes peers from here on replays after us. */
+	for (;;) {
+		if (!rights_now(lc, to, revoked, access, &count, &generation))
+			return CUDA_SUCCESS;
+		driver_enter(&lc->driver, &scope);
+		ranked_lock(&lc->records.lock);
+		if (__atomic_load_n(&lc->contexts.peer_generation, __ATOMIC_ACQUIRE) == generation)
+			break;
+		ranked_unlock(&lc->records.lock);
+		driver_leave(&lc->driver, &scope);
+	}
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
 		CUresult result;
 
 		if (allocation->device != to)
 			continue;
 		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count);
-		if (result != CUDA_SUCCESS)
-			log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,
-				"access rights of a managed allocation on device %d could not be changed (error %d)", to, (int)result);
+		if (result == CUDA_SUCCESS)
+			continue;
+		if (first == CUDA_SUCCESS)
+			first = result;
+		log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,
+			"access rights of a managed allocation on device %d could not be changed (error %d)", to, (int)result);
 	}
 	ranked_unlock(&lc->records.lock);
 	driver_leave(&lc->driver, &scope);
+	return first;
 }

@@ -35,6 +35,14 @@ void reclaim_init(struct reclaim *reclaim)
 	pthread_condattr_destroy(&attributes);
 }
 
+/* Caller holds the lock. In a forked child nobody waits, and the threads that were in the condition are not there to leave
+ * it, which a broadcast may wait for. */
+static void announce(struct reclaim *reclaim)
+{
+	if (!reclaim->forked)
+		pthread_cond_broadcast(&reclaim->changed);
+}
+
 /* Wait for `changed`, at most @ns. Caller holds the lock. The rank mask stays set meanwhile, which is right: the thread
  * owns the lock again when this returns. */
 static void wait_changed(struct reclaim *reclaim, uint64_t ns)
@@ -42,6 +50,10 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 	uint64_t until = clock_now_ns() + ns;
 	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
 
+	if (reclaim->forked) {
+		clock_sleep_ns(ns);
+		return;
+	}
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
 }
 
@@ -54,7 +66,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	if (!ranked_lock_within(&reclaim->lock, wait_ns))
 		return false;
 	reclaim->stop = true;
-	pthread_cond_broadcast(&reclaim->changed);
+	announce(reclaim);
 	while (reclaim->busy && clock_now_ns() < deadline)
 		wait_changed(reclaim, 1000000);
 	quiet = !reclaim->busy;
@@ -84,6 +96,7 @@ void reclaim_forget(struct reclaim *reclaim)
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->stop = true;
 	reclaim->busy = false;
+	reclaim->forked = true;
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
@@ -178,7 +191,7 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 		reclaim->giving_back--;
 		reclaim->generation++;
 		reclaim->returned_bytes += bytes;
-		pthread_cond_broadcast(&reclaim->changed);
+		announce(reclaim);
 	}
 	ranked_unlock(&reclaim->lock);
 }
@@ -192,7 +205,7 @@ static void strand(struct lifecycle *lc, struct allocation *allocation)
 	allocation->next = lc->reclaim.stranded;
 	lc->reclaim.stranded = allocation;
 	ensure_thread(lc);
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	announce(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -307,7 +320,7 @@ static enum step reclaim_step(struct lifecycle *lc)
 	ranked_lock(&reclaim->lock);
 	if (ready) {
 		reclaim->pending--;
-		pthread_cond_broadcast(&reclaim->changed);
+		announce(reclaim);
 	} else {
 		allocation->next = reclaim->head;
 		reclaim->head = allocation;
@@ -365,7 +378,7 @@ static void *reclaim_main(void *arg)
 	}
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->busy = false;
-	pthread_cond_broadcast(&reclaim->changed);
+	announce(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return NULL;
 }
@@ -443,7 +456,7 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	reclaim->pending++;
 	ensure_thread(lc);
 	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || (lc->config.free_sync && !stream_ordered);
-	pthread_cond_broadcast(&reclaim->changed);
+	announce(reclaim);
 	ranked_unlock(&reclaim->lock);
 	if (here)
 		drain_here(lc);
@@ -462,7 +475,7 @@ void reclaim_kick(struct lifecycle *lc)
 
 	ranked_lock(&lc->reclaim.lock);
 	here = lc->reclaim.head && lc->reclaim.thread != RECLAIM_RUNNING;
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	announce(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 	if (here)
 		drain_here(lc);
