@@ -155,10 +155,8 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
-	uint64_t moment = captures_moment(&lc->captures);
-
 	contexts_end_begin(&lc->contexts, context, end);
-	end->capture_moment = moment;
+	end->capture_moment = captures_moment(&lc->captures);
 }
 
 void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone)
