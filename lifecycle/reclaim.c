@@ -20,6 +20,7 @@
 enum step {
 	STEP_EMPTY,
 	STEP_NOT_READY, /* work is still running, or something is being captured */
+	STEP_REFUSED,   /* the driver does not tell, and no context says that it is lost */
 	STEP_DONE,
 };
 
@@ -296,7 +297,8 @@ static enum step reclaim_step(struct lifecycle *lc)
 	struct reclaim *reclaim = &lc->reclaim;
 	struct allocation *allocation;
 	struct driver_scope scope;
-	bool ready;
+	enum step step = STEP_DONE;
+	CUresult marked = CUDA_SUCCESS;
 
 	ranked_lock(&reclaim->lock);
 	allocation = reclaim->head;
@@ -311,14 +313,17 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	driver_enter(&lc->driver, &scope);
 	if (!allocation->marked)
-		(void)mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
-	ready = allocation->marked && passed(lc, allocation);
-	if (ready)
+		marked = mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
+	if (allocation->marked && passed(lc, allocation))
 		give_back(lc, allocation);
+	else if (allocation->marked || marked == CUDA_ERROR_NOT_READY)
+		step = STEP_NOT_READY;
+	else
+		step = STEP_REFUSED;
 	driver_leave(&lc->driver, &scope);
 
 	ranked_lock(&reclaim->lock);
-	if (ready) {
+	if (step == STEP_DONE) {
 		reclaim->pending--;
 		announce(reclaim);
 	} else {
@@ -328,7 +333,7 @@ static enum step reclaim_step(struct lifecycle *lc)
 			reclaim->tail = allocation;
 	}
 	ranked_unlock(&reclaim->lock);
-	return ready ? STEP_DONE : STEP_NOT_READY;
+	return step;
 }
 
 static void *reclaim_main(void *arg)
@@ -365,7 +370,7 @@ static void *reclaim_main(void *arg)
 		if (reclaim->stop)
 			break;
 		/* 20 us at first (a free is often followed by an allocation that wants the pages), 1 ms beside long kernels. */
-		if (step == STEP_NOT_READY) {
+		if (step == STEP_NOT_READY || step == STEP_REFUSED) {
 			pause_ns = pause_ns ? pause_ns * 2 : 20000;
 			if (pause_ns > 1000000)
 				pause_ns = 1000000;
@@ -402,13 +407,14 @@ static void ensure_thread(struct lifecycle *lc)
 			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
 }
 
-/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. */
+/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. What the driver
+ * refuses to tell about is left to the next one who comes. */
 static void drain_here(struct lifecycle *lc)
 {
 	for (;;) {
 		enum step step = reclaim_step(lc);
 
-		if (step == STEP_EMPTY || captures_any(&lc->captures))
+		if (step == STEP_EMPTY || step == STEP_REFUSED || captures_any(&lc->captures))
 			return;
 		if (step == STEP_NOT_READY)
 			clock_sleep_ns(50000);

@@ -257,6 +257,29 @@ static void refused_free_beside_the_end_of_its_context_leaves_nothing(void **sta
 	assert_int_equal(counts.live_mappings, 0);
 }
 
+/* ---- frees that the driver never lets through ---- */
+
+/* At the end of the process, or without a helper, the thread that frees does the work itself. It went on for ever where the
+ * driver refused to tell, with another error than that of a lost context. */
+static void free_without_a_helper_ends_when_the_driver_refuses_to_tell(void **state)
+{
+	CUdeviceptr first = managed(4 * MIB), second = managed(4 * MIB);
+	CUresult result;
+
+	lifecycle_stop(&fixture_lc);
+	alarm(20);
+	sublet_sim_fail("cuEventQuery", 1, true, CUDA_ERROR_UNKNOWN);
+	give(first);
+	sublet_sim_fail("cuCtxRecordEvent", 1, true, CUDA_ERROR_UNKNOWN);
+	assert_true(sublet_sim_fail_also("cuCtxSynchronize", 1, true, CUDA_ERROR_UNKNOWN));
+	assert_int_equal(memory_free_async(&fixture_lc, second, &result), MEMORY_ANSWERED);
+	OK(result);
+	alarm(0);
+	assert_int_equal(fixture_lc.reclaim.pending, 2);
+	sublet_sim_fail(NULL, 0, false, 0);
+	assert_true(reclaim_wait(&fixture_lc, 5000000000ull));
+}
+
 /* ---- a lost context ---- */
 
 static void lose_context(void)
@@ -357,6 +380,7 @@ int main(void)
 		CASE(peers_of_the_next_context_of_a_handle_survive_the_end),
 		CASE(right_that_is_given_while_another_is_revoked_stays),
 		CASE(refused_free_beside_the_end_of_its_context_leaves_nothing),
+		CASE(free_without_a_helper_ends_when_the_driver_refuses_to_tell),
 		CASE(alloc_in_a_lost_context_is_left_to_the_driver),
 		CASE(forked_child_does_not_touch_the_condition),
 		CASE(mapping_over_one_that_ended_unseen_is_counted_once),
