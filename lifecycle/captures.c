@@ -11,6 +11,9 @@
 #include "base/list.h"
 #include "base/log.h"
 
+/* Other frees take microseconds; one that waits for room in the queue of a stream is not waited for. */
+#define EXCLUDE_WAIT_NS 1000000ull
+
 void captures_init(struct captures *captures, const struct driver *driver)
 {
 	memset(captures, 0, sizeof(*captures));
@@ -61,7 +64,8 @@ static void drop_ended_threads(struct captures *captures)
 
 bool captures_exclude(struct captures *captures)
 {
-	ranked_lock(&captures->lock);
+	if (!ranked_lock_within(&captures->lock, EXCLUDE_WAIT_NS))
+		return false;
 	if (captures->active)
 		drop_ended_threads(captures);
 	if (captures->active == 0)

@@ -4,7 +4,8 @@
  *
  * cuCtxRecordEvent during a capture fails and invalidates it (FACTS.md), whatever the thread's mode. So the begin of a
  * capture and our context-wide calls exclude each other: both run under RANK_CAPTURE, the one lock of this library that
- * is held across driver calls. Those calls return at once (0.2 us measured for cuCtxRecordEvent) and take no lock of ours. */
+ * is held across driver calls. Those calls return at once (0.2 us measured for cuCtxRecordEvent) but where the queue of a
+ * stream is full: then the begin of a capture waits as long, and nothing else does. */
 #ifndef SUBLET_LIFECYCLE_CAPTURES_H
 #define SUBLET_LIFECYCLE_CAPTURES_H
 
@@ -39,8 +40,8 @@ void captures_forget(struct captures *captures);
 /* Cheap, any thread. A capture that begins right after may be missed: use captures_exclude where that matters. */
 bool captures_any(const struct captures *captures);
 
-/* Hold off the begin of captures. Returns false, holding nothing, when one is under way. After true the caller makes its
- * context-wide calls and then calls captures_admit. */
+/* Hold off the begin of captures. Returns false, holding nothing, when one is under way, or somebody else has been at it for
+ * a millisecond: later, then. After true the caller makes its context-wide calls and then calls captures_admit. */
 bool captures_exclude(struct captures *captures);
 void captures_admit(struct captures *captures);
 

@@ -87,8 +87,8 @@ void contexts_drop(struct contexts *contexts, const struct context_end *end);
  *   CUDA_SUCCESS              marks cover everything that still runs
  *   CUDA_ERROR_NOT_SUPPORTED  no such call, more contexts than @capacity, or an error: synchronising tells which
  *   CUDA_ERROR_NOT_READY      something is being captured after all: mark later
- * A context that was destroyed unseen is dropped. Holds RANK_CONTEXTS across driver calls that return at once (event
- * create, record). */
+ * A context that was destroyed unseen is dropped. Holds no lock of its own across driver calls: recording waits where the
+ * queue of a stream is full. */
 CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count);
 /* Does this error say that a context is lost for good, so that nothing of it runs any more? */
 bool context_says_lost(CUresult result);
@@ -106,6 +106,9 @@ CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *r
 /* Peer access as cuCtxEnablePeerAccess and -Disable leave it. False when memory ran out. */
 bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUcontext to_context, int from, int to);
 void contexts_peer_disable(struct contexts *contexts, CUcontext from_context, CUcontext to_context);
+/* Drop those of @handle that were enabled before @before_id was given away: the next context of the handle is noted, and
+ * takes an id, before it can have any. Caller holds the lock of the contexts. */
+void contexts_forget_peers(struct contexts *contexts, CUcontext handle, uint64_t before_id);
 /* Device of a known context, -1 otherwise. */
 int contexts_device_of(struct contexts *contexts, CUcontext handle);
 /* Fill @access with the device's own right and every enabled peer's; at most @capacity. Returns how many;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <pthread.h>
 #include <cmocka.h>
 
 #include "lifecycle/answers.h"
@@ -67,10 +68,10 @@ static struct {
 
 static void meet(const char *symbol)
 {
-	if (meeting.act && strcmp(symbol, meeting.symbol) == 0 && ++meeting.seen == meeting.at) {
-		void (*act)(void) = meeting.act;
+	void (*act)(void) = __atomic_load_n(&meeting.act, __ATOMIC_ACQUIRE);
 
-		meeting.act = NULL;
+	if (act && strcmp(symbol, meeting.symbol) == 0 && ++meeting.seen == meeting.at) {
+		__atomic_store_n(&meeting.act, NULL, __ATOMIC_RELEASE);
 		act();
 	}
 }
@@ -80,7 +81,7 @@ static void given_meeting(const char *symbol, unsigned at, void (*act)(void))
 	meeting.symbol = symbol;
 	meeting.at = at;
 	meeting.seen = 0;
-	meeting.act = act;
+	__atomic_store_n(&meeting.act, act, __ATOMIC_RELEASE);
 	sublet_sim_on_call(meet);
 }
 
@@ -226,6 +227,27 @@ static void right_that_is_given_while_another_is_revoked_stays(void **state)
 	give(address);
 }
 
+static void disable_a(void)
+{
+	contexts_peer_disable(&fixture_lc.contexts, peer_a, primary);
+	memory_replay_access(&fixture_lc, 0, 1);
+}
+
+/* Mapped while the peer was enabled, found by nobody yet when it no longer was: it kept its right. */
+static void right_that_is_revoked_during_an_allocation_is_not_kept(void **state)
+{
+	CUdeviceptr address;
+
+	assert_true(contexts_peer_enable(&fixture_lc.contexts, peer_a, primary, 1, 0));
+	give(managed(4 * MIB)); /* prepares the device, so that the next set-access is the allocation's */
+	given_meeting("cuMemSetAccess", 1, disable_a);
+	address = managed(6 * MIB);
+	assert_met();
+	assert_int_equal(right_to(address, 1), 0);
+	assert_int_equal(right_to(address, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	give(address);
+}
+
 /* ---- frees that are refused ---- */
 
 static void end_primary(void)
@@ -277,6 +299,51 @@ static void free_without_a_helper_ends_when_the_driver_refuses_to_tell(void **st
 	alarm(0);
 	assert_int_equal(fixture_lc.reclaim.pending, 2);
 	sublet_sim_fail(NULL, 0, false, 0);
+	assert_true(reclaim_wait(&fixture_lc, 5000000000ull));
+}
+
+/* ---- a mark that has to wait ---- */
+
+static bool inside, served, served_in_time;
+
+static void wait_until_served(void)
+{
+	__atomic_store_n(&inside, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < 5000 && !__atomic_load_n(&served, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	served_in_time = __atomic_load_n(&served, __ATOMIC_ACQUIRE);
+}
+
+/* The thread that the work in the full queue waits for, in the end. */
+static void *alloc_and_free(void *arg)
+{
+	enum stats_native why;
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	while (!__atomic_load_n(&inside, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	if (cuCtxSetCurrent(primary) == CUDA_SUCCESS &&
+		memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why) == MEMORY_ANSWERED && result == CUDA_SUCCESS &&
+		memory_free(&fixture_lc, address, &result) == MEMORY_ANSWERED && result == CUDA_SUCCESS)
+		__atomic_store_n(&served, true, __ATOMIC_RELEASE);
+	return arg;
+}
+
+/* Recording an event waits for room in the queue of a stream. With the locks held meanwhile other threads could neither
+ * allocate nor free, and what they were about to launch was perhaps what the queue waited for. */
+static void other_threads_are_served_while_a_mark_waits_for_room(void **state)
+{
+	CUdeviceptr address = managed(4 * MIB);
+	pthread_t thread;
+
+	inside = served = served_in_time = false;
+	assert_int_equal(pthread_create(&thread, NULL, alloc_and_free, NULL), 0);
+	given_meeting("cuCtxRecordEvent", 1, wait_until_served);
+	give(address);
+	pthread_join(thread, NULL);
+	assert_met();
+	assert_true(served_in_time);
 	assert_true(reclaim_wait(&fixture_lc, 5000000000ull));
 }
 
@@ -379,8 +446,10 @@ int main(void)
 		CASE(capture_of_the_next_context_of_a_handle_survives_the_end),
 		CASE(peers_of_the_next_context_of_a_handle_survive_the_end),
 		CASE(right_that_is_given_while_another_is_revoked_stays),
+		CASE(right_that_is_revoked_during_an_allocation_is_not_kept),
 		CASE(refused_free_beside_the_end_of_its_context_leaves_nothing),
 		CASE(free_without_a_helper_ends_when_the_driver_refuses_to_tell),
+		CASE(other_threads_are_served_while_a_mark_waits_for_room),
 		CASE(alloc_in_a_lost_context_is_left_to_the_driver),
 		CASE(forked_child_does_not_touch_the_condition),
 		CASE(mapping_over_one_that_ended_unseen_is_counted_once),
