@@ -90,9 +90,23 @@ static struct capture make_key(CUstream stream, bool per_thread)
 	return key;
 }
 
-void captures_begin_lock(struct captures *captures)
+/* The context whose end takes the capture with it: the stream's, which need not be the one that is current. */
+static CUcontext context_of(const struct captures *captures, CUstream stream)
+{
+	const struct driver *driver = captures->driver;
+	CUcontext context = NULL;
+
+	/* It refuses streams of green contexts. */
+	if (!driver->StreamGetCtx || driver->StreamGetCtx(stream, &context) != CUDA_SUCCESS || !context)
+		driver->CtxGetCurrent(&context);
+	return context;
+}
+
+void captures_begin_lock(struct captures *captures, CUstream stream, bool per_thread)
 {
 	ranked_lock(&captures->lock);
+	/* Now: a stream that is being captured is asked nothing. */
+	captures->beginning = context_of(captures, make_key(stream, per_thread).stream);
 }
 
 static size_t find(const struct captures *captures, const struct capture *key)
@@ -106,32 +120,19 @@ static size_t find(const struct captures *captures, const struct capture *key)
 	return i;
 }
 
-/* The context whose end takes the capture with it: the stream's, which need not be the one that is current. */
-static CUcontext context_of(const struct captures *captures, CUstream stream)
-{
-	const struct driver *driver = captures->driver;
-	CUcontext context = NULL;
-
-	/* It refuses streams of green contexts. */
-	if (!driver->StreamGetCtx || driver->StreamGetCtx(stream, &context) != CUDA_SUCCESS || !context)
-		driver->CtxGetCurrent(&context);
-	return context;
-}
-
 void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread)
 {
 	struct capture key = make_key(stream, per_thread);
 	size_t index = find(captures, &key);
 
+	key.context = captures->beginning;
 	if (result == CUDA_SUCCESS)
 		key.begun = __atomic_add_fetch(&captures->moment, 1, __ATOMIC_RELAXED);
 	if (result == CUDA_SUCCESS && index < captures->count) {
 		/* An earlier one of this handle that has ended unseen, or is about to be taken out. */
-		key.context = context_of(captures, key.stream);
 		captures->list[index] = key;
 	} else if (result == CUDA_SUCCESS) {
 		if (list_room(&captures->list, captures->count, &captures->capacity, sizeof(*captures->list))) {
-			key.context = context_of(captures, key.stream);
 			captures->list[captures->count++] = key;
 		} else {
 			captures->overflow = true;

@@ -27,6 +27,7 @@ struct captures {
 	const struct driver *driver;
 	struct capture *list; /* under lock */
 	size_t count, capacity;
+	CUcontext beginning; /* of the capture that is about to begin; under lock */
 	bool overflow;   /* a capture could not be noted: treated as capturing for ever. Under lock */
 	uint64_t moment; /* rises with every begin; atomic, written under lock */
 	unsigned active; /* atomic copy of count (plus overflow), read without the lock */
@@ -47,7 +48,7 @@ void captures_admit(struct captures *captures);
 
 /* Around the driver's begin call: lock, call, note on success. @per_thread: the _ptsz twin, whose stream 0 is the
  * thread's own. */
-void captures_begin_lock(struct captures *captures);
+void captures_begin_lock(struct captures *captures, CUstream stream, bool per_thread);
 void captures_begin_unlock(struct captures *captures, CUresult result, CUstream stream, bool per_thread);
 
 /* Now, counted in begins. Read before a call that ends a capture or destroys its stream: when that is back, the handle may

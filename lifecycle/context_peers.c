@@ -3,6 +3,7 @@
 #include "lifecycle/contexts.h"
 
 #include "base/list.h"
+#include "lifecycle/backing.h"
 
 void contexts_forget_peers(struct contexts *contexts, CUcontext handle, uint64_t before_id)
 {
@@ -63,7 +64,7 @@ size_t contexts_access_list(struct contexts *contexts, int device, CUmemAccessDe
 	for (size_t i = 0; i < contexts->peer_count && count < capacity; i++) {
 		int from = contexts->peers[i].from;
 
-		if (contexts->peers[i].to != device || (seen & (1ull << from)))
+		if (contexts->peers[i].to != device || from >= ACCESS_MAX || (seen & (1ull << from)))
 			continue;
 		seen |= 1ull << from;
 		access[count] = access[0];

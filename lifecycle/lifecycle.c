@@ -149,7 +149,8 @@ bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t by
 
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 {
-	if (context && device >= 0 && device < lc->device_count)
+	/* also those beyond STATS_DEVICES: their work may use the memory of others */
+	if (context && device >= 0)
 		contexts_note(&lc->contexts, context, device);
 }
 

@@ -278,6 +278,8 @@ CUresult memory_replay_access(struct lifecycle *lc, int to, int revoked)
 	struct driver_scope scope;
 	CUresult first = CUDA_SUCCESS;
 
+	if (to >= lc->device_count) /* nothing of Sublet's there */
+		return CUDA_SUCCESS;
 	/* Not an older state over a newer one: who changes peers from here on replays after us. */
 	for (;;) {
 		if (!rights_now(lc, to, revoked, &rights))

@@ -97,7 +97,7 @@ static void begin_capture(CUstream stream)
 {
 	CUresult result;
 
-	captures_begin_lock(&fixture_lc.captures);
+	captures_begin_lock(&fixture_lc.captures, stream, false);
 	result = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	captures_begin_unlock(&fixture_lc.captures, result, stream, false);
 	OK(result);
@@ -166,6 +166,16 @@ static void capture_of_the_next_context_of_a_handle_survives_the_end(void **stat
 	assert_true(captures_any(&fixture_lc.captures));
 	end_capture(stream);
 	OK(cuStreamDestroy_v2(stream));
+}
+
+/* Memory of more devices than the page has room for is native; what their contexts do with the memory of others is waited
+ * for all the same. */
+static void context_of_a_device_beyond_the_page_is_known(void **state)
+{
+	CUcontext far = (CUcontext)(uintptr_t)0x1000;
+
+	lifecycle_context_seen(&fixture_lc, far, STATS_DEVICES + 1);
+	assert_int_equal(contexts_device_of(&fixture_lc.contexts, far), STATS_DEVICES + 1);
 }
 
 static size_t rights_of(int device)
@@ -444,6 +454,7 @@ int main(void)
 		CASE(capture_ends_with_the_context_of_its_stream),
 		CASE(capture_outlives_a_context_that_was_only_current),
 		CASE(capture_of_the_next_context_of_a_handle_survives_the_end),
+		CASE(context_of_a_device_beyond_the_page_is_known),
 		CASE(peers_of_the_next_context_of_a_handle_survive_the_end),
 		CASE(right_that_is_given_while_another_is_revoked_stays),
 		CASE(right_that_is_revoked_during_an_allocation_is_not_kept),
