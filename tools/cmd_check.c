@@ -121,6 +121,8 @@ static enum exit_status add_file(struct policy_source *source, const char *name,
 		explained = add_explanation(source, name, options, to);
 	} else if (!options->json) {
 		add_summary(source, name, to);
+		if (options->explain)
+			output_add(to, "nothing is explained before the errors are mended\n");
 	}
 	output_add(to, options->json ? "}" : "");
 	return explained ? explained : status;

@@ -141,7 +141,9 @@ enum sublet_err typed_facts_parse(const struct policy *policy, struct arena *are
 		int key = 0;
 
 		if (!equals)
-			return wrong(reterr, word, "facts are written KEY=VALUE, such as role=train, not", NULL);
+			return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
+				"facts are written KEY=VALUE, such as role=train, not '%.60s'; put a value with spaces in quotes",
+				word);
 		*equals = '\0';
 		while (key_texts[key] && strcmp(key_texts[key], word) != 0)
 			key++;

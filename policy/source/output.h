@@ -28,8 +28,12 @@ void output_add_printable(struct output *output, const char *string);
 
 /* Bytes of the UTF-8 character at @bytes, of which @left are there; 0 when they are none. */
 size_t utf8_length(const char *bytes, size_t left);
-/* Is the character at @bytes, whole as utf8_length says, a control character? C1 controls are: terminals obey them too.
- */
+/* Is the character at @bytes, whole as utf8_length says, one that is not shown or that a terminal obeys? Controls (C1
+ * too), marks of width zero and of direction, line and paragraph separators. */
 bool utf8_is_control(const char *bytes);
+/* Bytes of the line break at @bytes as YAML 1.1 knows them (CR, LF, CR LF, NEL, LS, PS), 0 when there is none. */
+size_t utf8_break(const char *bytes, size_t left);
+/* Bytes of the line that starts at @bytes, without its break; *ret_next is where the next one starts. */
+size_t line_length(const char *bytes, size_t left, size_t *ret_next);
 
 #endif

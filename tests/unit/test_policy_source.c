@@ -124,7 +124,7 @@ static void facts_that_are_wrong_are_refused_by_name(void **state)
 	static const struct {
 		const char *words, *said;
 	} rows[] = {
-		{"rollout", "facts are written KEY=VALUE, such as role=train, not 'rollout'"},
+		{"rollout", "facts are written KEY=VALUE, such as role=train, not 'rollout'; put a value with spaces in quotes"},
 		{"rol=train", "there is no fact 'rol'; did you mean 'role'?"},
 		{"zzzzzz=1", "there is no fact 'zzzzzz'"},
 		{"role=", "no value is given for 'role'"},
