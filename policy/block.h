@@ -14,7 +14,7 @@
 #include "base/errors.h"
 
 #define POLICY_BLOCK_MAGIC "SUBLETPB"
-#define POLICY_BLOCK_VERSION 1u
+#define POLICY_BLOCK_VERSION 2u
 #define POLICY_BLOCK_BYTES_MAX (64u << 20)
 #define POLICY_NONE UINT32_MAX /* no role, no phase, no group */
 
@@ -203,7 +203,8 @@ struct policy_gram {
 	SECTION(VARIABLES, variables, struct policy_variable)                                                          \
 	SECTION(GROUPS, groups, struct policy_group)                                                                   \
 	SECTION(MEMBERS, members, uint32_t)                                                                            \
-	SECTION(BOUNDS, bounds, uint64_t)                                                                              \
+	SECTION(SIZE_BOUNDS, size_bounds, uint64_t)                                                                    \
+	SECTION(ORDER_BOUNDS, order_bounds, uint64_t)                                                                  \
 	SECTION(INDEX, index, uint64_t)                                                                                \
 	SECTION(GRAM_HEADS, gram_heads, uint32_t)                                                                      \
 	SECTION(GRAM_BITS, gram_bits, uint64_t)                                                                        \

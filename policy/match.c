@@ -1,13 +1,13 @@
 /* policy/match.c
- * Role, phase, call and size are looked up in the index, 64 rules a step; only the rules that pass are asked for the
- * rest, so that a thousand rules cost little more than the few that could win. */
+ * What is no text is looked up in the index, 64 rules a step; only the rules that pass are asked for their texts, and of
+ * those only the ones of which a gram occurs, so that a thousand rules cost little more than the few that could win. */
 #include "policy/match.h"
 
 #include <string.h>
 
 #include "policy/glob.h"
 
-enum { FEW = 4 }; /* candidates whose patterns are simply tried */
+enum { FEW = 1 }; /* candidates whose patterns are simply tried */
 
 bool policy_patterns_match(const struct policy *policy, struct policy_span span, const char *text)
 {
@@ -19,8 +19,8 @@ bool policy_patterns_match(const struct policy *policy, struct policy_span span,
 
 static bool frames_match(const struct policy *policy, struct policy_span span, const char *const *frames, size_t count)
 {
-	for (size_t i = 0; i < count; i++)
-		if (policy_patterns_match(policy, span, frames[i]))
+	for (uint32_t i = 0; i < span.count; i++)
+		if (glob_matches_any(policy_text(policy, policy->patterns[span.first + i]), frames, count))
 			return true;
 	return false;
 }
@@ -115,21 +115,21 @@ enum policy_match_key policy_rule_against(
 /* What the index does not hold, cheapest first. */
 static bool rest_allows(const struct policy *policy, const struct policy_rule *rule, const struct policy_facts *facts)
 {
-	for (int key = POLICY_KEY_ORDER; key < POLICY_KEY_COUNT; key++)
+	for (int key = POLICY_KEY_LIBRARY; key < POLICY_KEY_COUNT; key++)
 		if (!policy_rule_allows(policy, rule, facts, (enum policy_match_key)key))
 			return false;
 	return true;
 }
 
-/* How many bounds are at most @size_bytes. */
-static uint32_t size_class(const struct policy *policy, uint64_t size_bytes)
+/* How many of the sorted @bounds are at most @value. */
+static uint32_t class_of(const uint64_t *bounds, uint32_t count, uint64_t value)
 {
-	uint32_t low = 0, high = policy->bounds_count;
+	uint32_t low = 0, high = count;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (policy->bounds[middle] <= size_bytes)
+		if (bounds[middle] <= value)
 			low = middle + 1;
 		else
 			high = middle;
@@ -139,24 +139,48 @@ static uint32_t size_class(const struct policy *policy, uint64_t size_bytes)
 
 /* --- grams -------------------------------------------------------------------------------------------------------- */
 
+/* Is a gram of this hash in the table at all? 0 or 1. */
+static inline uint32_t gram_bit(const uint64_t *bits, uint32_t shift, uint32_t hash)
+{
+	uint32_t bit = hash >> shift;
+
+	return bits[bit / 64] >> bit % 64 & 1;
+}
+
+static void add_found(const struct policy *policy, uint32_t hash, uint64_t *found)
+{
+	uint32_t bucket = hash >> policy->gram_shift;
+
+	for (uint32_t i = policy->gram_heads[bucket]; i < policy->gram_heads[bucket + 1]; i++)
+		if (policy->grams[i].hash == hash)
+			found[policy->grams[i].rule / 64] |= 1ull << policy->grams[i].rule % 64;
+}
+
 static void find_grams(const struct policy *policy, const char *text, enum policy_match_key key, uint64_t *found)
 {
 	/* in locals: the compiler must assume that a write to @found changes what @policy points to */
 	const uint64_t *bits = policy->gram_bits;
-	const uint32_t *heads = policy->gram_heads;
-	const struct policy_gram *grams = policy->grams;
-	const uint32_t shift = policy->gram_shift;
+	const uint32_t shift = policy->gram_shift - POLICY_GRAM_BITS_SHIFT;
+	size_t length = text ? strlen(text) : 0, at = 0;
 
-	if (!text || !text[0] || !text[1] || !text[2])
-		return;
-	for (; text[POLICY_GRAM_BYTES - 1]; text++) {
-		uint32_t hash = policy_gram_hash(text, key), bit = hash >> (shift - POLICY_GRAM_BITS_SHIFT);
+	/* most grams are in no pattern: one branch for four of them */
+	for (; at + POLICY_GRAM_BYTES + 3 <= length; at += 4) {
+		uint32_t a = policy_gram_hash(text + at, key), b = policy_gram_hash(text + at + 1, key),
+			 c = policy_gram_hash(text + at + 2, key), d = policy_gram_hash(text + at + 3, key);
 
-		if (!(bits[bit / 64] >> bit % 64 & 1))
+		if (!(gram_bit(bits, shift, a) | gram_bit(bits, shift, b) | gram_bit(bits, shift, c) |
+			    gram_bit(bits, shift, d)))
 			continue;
-		for (uint32_t i = heads[hash >> shift]; i < heads[(hash >> shift) + 1]; i++)
-			if (grams[i].hash == hash)
-				found[grams[i].rule / 64] |= 1ull << grams[i].rule % 64;
+		add_found(policy, a, found);
+		add_found(policy, b, found);
+		add_found(policy, c, found);
+		add_found(policy, d, found);
+	}
+	for (; at + POLICY_GRAM_BYTES <= length; at++) {
+		uint32_t hash = policy_gram_hash(text + at, key);
+
+		if (gram_bit(bits, shift, hash))
+			add_found(policy, hash, found);
 	}
 }
 
@@ -182,19 +206,24 @@ static const uint64_t *index_row(const struct policy *policy, uint32_t row)
 	return policy->index + (size_t)row * policy->index_words;
 }
 
-/* Rules that role, phase, call and size allow, into @candidates; returns how many of them stand in the gram table,
+/* Rules that all but the texts allow, into @candidates; returns how many of them stand in the gram table,
  * counted up to FEW + 1. */
 static uint32_t find_candidates(const struct policy *policy, const struct policy_facts *facts, uint64_t *candidates)
 {
 	const uint64_t *roles = index_row(policy, policy_index_role(policy, facts->role));
 	const uint64_t *phases = index_row(policy, policy_index_phase(policy, facts->phase));
 	const uint64_t *apis = index_row(policy, policy_index_api(policy, facts->api));
-	const uint64_t *sizes = index_row(policy, policy_index_size(policy, size_class(policy, facts->size_bytes)));
+	const uint64_t *devices = index_row(policy, policy_index_device(policy, facts->device));
+	const uint64_t *sizes = index_row(policy,
+		policy_index_size(policy, class_of(policy->size_bounds, policy->size_bounds_count, facts->size_bytes)));
+	const uint64_t *orders = index_row(policy,
+		policy_index_order(policy, class_of(policy->order_bounds, policy->order_bounds_count, facts->order)));
 	const uint64_t *always = index_row(policy, policy_index_always(policy));
 	uint32_t in_table = 0;
 
 	for (uint32_t word = 0; word < policy->index_words; word++) {
-		candidates[word] = roles[word] & phases[word] & apis[word] & sizes[word];
+		candidates[word] = roles[word] & phases[word] & apis[word] & devices[word] & sizes[word] &
+				   orders[word];
 		for (uint64_t left = candidates[word] & ~always[word]; left && in_table <= FEW; left &= left - 1)
 			in_table++;
 	}

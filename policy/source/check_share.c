@@ -129,7 +129,8 @@ void check_share(struct policy_tree *tree, struct diagnostics *diagnostics)
 			complain(diagnostics, MESSAGE_SHARE_OWNER, group->owner.where,
 				"role '%s' owns share group '%s' but none of its objects; add the owner's object, or name another owner",
 				group->owner.list[0].text, group->name.text);
-		check_writers(tree, group, members & ~(1ull << POLICY_NONE_BIT), diagnostics);
+		if (members & owner)
+			check_writers(tree, group, members & ~(1ull << POLICY_NONE_BIT), diagnostics);
 		check_readers(tree, group, members & ~owner & ~(1ull << POLICY_NONE_BIT), diagnostics);
 	}
 }

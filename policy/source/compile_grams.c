@@ -1,9 +1,9 @@
 /* policy/source/compile_grams.c
- * The gram table of policy/match.h. Of a pattern's literal grams the one that the fewest patterns hold is taken, so
- * that
+ * The gram table of policy/match.h. Of a pattern's literal grams the one that the fewest patterns hold is taken, so that
  * `*module_17:*` is found by `_17:` and not by `modu` together with a thousand others. */
 #include <string.h>
 
+#include "policy/glob.h"
 #include "policy/source/compile_priv.h"
 
 enum {
@@ -12,7 +12,7 @@ enum {
 	BUCKETS_PER_ENTRY = 2,
 };
 
-/* The text keys by which a rule may be found, best first: those that tell objects apart. */
+/* The text keys by which a rule may be found; of equally good ones the first, whose texts are short. */
 static const enum policy_match_key text_keys[] = {
 	POLICY_KEY_TAG, POLICY_KEY_PYTHON, POLICY_KEY_STACK, POLICY_KEY_LIBRARY, POLICY_KEY_THREAD};
 
@@ -34,70 +34,69 @@ static const struct patterns *patterns_of(const struct match_tree *match, enum p
 	}
 }
 
-/* The next run of literal bytes of a pattern from *@at on, its length 0 at the end. What follows a set or an escape is
- * not looked at: where it ends is the matcher's to know. */
-static const char *next_literal(const char **at, size_t *ret_length)
-{
-	const char *start = *at + strspn(*at, "*?");
-
-	*ret_length = strcspn(start, "*?[\\");
-	*at = start + *ret_length;
-	if (**at == '[' || **at == '\\')
-		*at += strlen(*at);
-	return start;
-}
-
 static void count_grams(uint32_t *counters, const char *pattern, enum policy_match_key key)
 {
 	const char *at = pattern, *literal;
 	size_t length;
 
-	while ((literal = next_literal(&at, &length)), length)
+	while ((literal = glob_next_literal(&at, &length)), length)
 		for (size_t i = 0; i + POLICY_GRAM_BYTES <= length; i++)
 			counters[policy_gram_hash(literal + i, key) >> COUNTER_SHIFT]++;
 }
 
-/* Hash of the rarest gram of @pattern; false when it has none. */
-static bool rarest_gram(const uint32_t *counters, const char *pattern, enum policy_match_key key, uint32_t *ret_hash)
+/* Hash of the rarest gram of @pattern, and how many patterns hold it; 0 when it has none. */
+static uint32_t rarest_gram(
+	const uint32_t *counters, const char *pattern, enum policy_match_key key, uint32_t *ret_hash)
 {
-	uint32_t least = UINT32_MAX;
+	uint32_t least = 0;
 	const char *at = pattern, *literal;
 	size_t length;
 
-	while ((literal = next_literal(&at, &length)), length) {
+	while ((literal = glob_next_literal(&at, &length)), length) {
 		for (size_t i = 0; i + POLICY_GRAM_BYTES <= length; i++) {
-			uint32_t hash = policy_gram_hash(literal + i, key);
+			uint32_t hash = policy_gram_hash(literal + i, key), count = counters[hash >> COUNTER_SHIFT];
 
-			if (counters[hash >> COUNTER_SHIFT] < least) {
-				least = counters[hash >> COUNTER_SHIFT];
+			if (!least || count < least) {
+				least = count;
 				*ret_hash = hash;
 			}
 		}
 	}
-	return least != UINT32_MAX;
+	return least;
 }
 
-/* Can every pattern of @patterns be found by a gram? */
-static bool all_have_grams(const uint32_t *counters, const struct patterns *patterns, enum policy_match_key key)
+/* How many patterns share the grams by which @patterns would be found; 0 when not all can be. */
+static uint64_t shared(const uint32_t *counters, const struct patterns *patterns, enum policy_match_key key)
 {
+	uint64_t sum = 0;
 	uint32_t hash;
 
-	for (size_t i = 0; i < patterns->count; i++)
-		if (!rarest_gram(counters, patterns->list[i].text, key, &hash))
-			return false;
-	return patterns->count;
+	for (size_t i = 0; i < patterns->count; i++) {
+		uint32_t count = rarest_gram(counters, patterns->list[i].text, key, &hash);
+
+		if (!count)
+			return 0;
+		sum += count;
+	}
+	return sum;
 }
 
-/* The key by which rule @number is found, POLICY_KEY_COUNT when by none. */
+/* The key by which rule @number is found, POLICY_KEY_COUNT when by none: the one that tells it from most others. */
 static enum policy_match_key key_of_rule(const struct policy_tree *tree, const uint32_t *counters, size_t number)
 {
 	const struct object_tree *object = &tree->objects[number];
+	enum policy_match_key best = POLICY_KEY_COUNT;
+	uint64_t least = 0;
 
-	for (int k = 0; k < TEXT_KEYS; k++)
-		if (object->kind != POLICY_RULE_DEFAULT &&
-			all_have_grams(counters, patterns_of(&object->match, text_keys[k]), text_keys[k]))
-			return text_keys[k];
-	return POLICY_KEY_COUNT;
+	for (int k = 0; k < TEXT_KEYS && object->kind != POLICY_RULE_DEFAULT; k++) {
+		uint64_t now = shared(counters, patterns_of(&object->match, text_keys[k]), text_keys[k]);
+
+		if (now && (!least || now < least)) {
+			least = now;
+			best = text_keys[k];
+		}
+	}
+	return best;
 }
 
 /* Entries by bucket, behind each other: counted, summed, placed. */

@@ -28,7 +28,7 @@ static void match_and_explain(const struct policy *policy)
 		facts.facts.api = i * 3;
 		facts.facts.device = i * 16;
 		facts.facts.order = i;
-		facts.facts.size_bytes = policy->bounds_count ? policy->bounds[i % policy->bounds_count] + i % 2 : i;
+		facts.facts.size_bytes = policy->size_bounds_count ? policy->size_bounds[i % policy->size_bounds_count] + i % 2 : i;
 		policy_match(policy, &facts.facts);
 	}
 	facts.facts.role = facts.facts.phase = POLICY_NONE;
