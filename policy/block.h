@@ -162,6 +162,8 @@ struct policy_rule {
 	uint64_t roles, phases, devices; /* sets */
 	uint32_t apis;			 /* set of enum policy_api */
 	uint32_t wants; /* first of as many wants as there are phases, and one more for "no phase" at the end */
+	uint32_t found_by; /* enum policy_match_key of the texts whose grams lead here, POLICY_NONE: none do */
+	uint32_t reserved; /* 0 */
 	struct policy_span sizes, orders;			/* ranges; count 0: not asked */
 	struct policy_span library, stack, python, thread, tag; /* patterns; count 0: not asked */
 	struct policy_span scannable;				/* patterns of kernel names */
@@ -237,8 +239,8 @@ struct policy_header {
 	uint32_t quorum_clients;
 	uint32_t free;	       /* enum policy_free */
 	uint32_t manage_async; /* 0 or 1 */
-	uint32_t gram_keys;    /* set of enum policy_match_key: keys whose texts the gram table knows */
-	uint32_t reserved;     /* 0 */
+	uint32_t gram_keys;	  /* set of enum policy_match_key: keys whose texts the gram table knows */
+	uint32_t gram_all_places; /* of these: keys of whose texts every place is looked at, not every second */
 	struct policy_section_place sections[POLICY_SECTION_COUNT];
 };
 

@@ -112,15 +112,6 @@ enum policy_match_key policy_rule_against(
 	return POLICY_KEY_COUNT;
 }
 
-/* What the index does not hold, cheapest first. */
-static bool rest_allows(const struct policy *policy, const struct policy_rule *rule, const struct policy_facts *facts)
-{
-	for (int key = POLICY_KEY_LIBRARY; key < POLICY_KEY_COUNT; key++)
-		if (!policy_rule_allows(policy, rule, facts, (enum policy_match_key)key))
-			return false;
-	return true;
-}
-
 /* How many of the sorted @bounds are at most @value. */
 static uint32_t class_of(const uint64_t *bounds, uint32_t count, uint64_t value)
 {
@@ -147,58 +138,99 @@ static inline uint32_t gram_bit(const uint64_t *bits, uint32_t shift, uint32_t h
 	return bits[bit / 64] >> bit % 64 & 1;
 }
 
-static void add_found(const struct policy *policy, uint32_t hash, uint64_t *found)
+/* Rules of which a gram occurs, and in which frame: only that one need be tried. */
+struct found {
+	uint64_t rules[POLICY_RULES_MAX / 64];
+	uint8_t frames[POLICY_RULES_MAX]; /* of the rules that the texts gave */
+};
+
+enum { FRAMES_SEVERAL = UINT8_MAX }; /* or one too far down to be told */
+
+static void add_found(const struct policy *policy, uint32_t hash, uint8_t frame, struct found *found)
 {
 	uint32_t bucket = hash >> policy->gram_shift;
 
-	for (uint32_t i = policy->gram_heads[bucket]; i < policy->gram_heads[bucket + 1]; i++)
-		if (policy->grams[i].hash == hash)
-			found[policy->grams[i].rule / 64] |= 1ull << policy->grams[i].rule % 64;
+	for (uint32_t i = policy->gram_heads[bucket]; i < policy->gram_heads[bucket + 1]; i++) {
+		uint32_t rule = policy->grams[i].rule;
+		uint64_t bit = 1ull << rule % 64;
+
+		if (policy->grams[i].hash != hash)
+			continue;
+		found->frames[rule] =
+			!(found->rules[rule / 64] & bit) || found->frames[rule] == frame ? frame : FRAMES_SEVERAL;
+		found->rules[rule / 64] |= bit;
+	}
 }
 
-static void find_grams(const struct policy *policy, const char *text, enum policy_match_key key, uint64_t *found)
+static void find_grams(const struct policy *policy, const char *text, enum policy_match_key key, size_t number,
+	struct found *found)
 {
 	/* in locals: the compiler must assume that a write to @found changes what @policy points to */
+	const uint8_t frame = number < FRAMES_SEVERAL ? (uint8_t)number : FRAMES_SEVERAL;
 	const uint64_t *bits = policy->gram_bits;
 	const uint32_t shift = policy->gram_shift - POLICY_GRAM_BITS_SHIFT;
+	const size_t step = policy->header->gram_all_places >> key & 1 ? 1 : 2;
 	size_t length = text ? strlen(text) : 0, at = 0;
 
 	/* most grams are in no pattern: one branch for four of them */
-	for (; at + POLICY_GRAM_BYTES + 3 <= length; at += 4) {
-		uint32_t a = policy_gram_hash(text + at, key), b = policy_gram_hash(text + at + 1, key),
-			 c = policy_gram_hash(text + at + 2, key), d = policy_gram_hash(text + at + 3, key);
+	for (; at + POLICY_GRAM_BYTES + 3 * step <= length; at += 4 * step) {
+		uint32_t a = policy_gram_hash(text + at, key), b = policy_gram_hash(text + at + step, key),
+			 c = policy_gram_hash(text + at + 2 * step, key), d = policy_gram_hash(text + at + 3 * step, key);
 
 		if (!(gram_bit(bits, shift, a) | gram_bit(bits, shift, b) | gram_bit(bits, shift, c) |
 			    gram_bit(bits, shift, d)))
 			continue;
-		add_found(policy, a, found);
-		add_found(policy, b, found);
-		add_found(policy, c, found);
-		add_found(policy, d, found);
+		add_found(policy, a, frame, found);
+		add_found(policy, b, frame, found);
+		add_found(policy, c, frame, found);
+		add_found(policy, d, frame, found);
 	}
-	for (; at + POLICY_GRAM_BYTES <= length; at++) {
+	for (; at + POLICY_GRAM_BYTES <= length; at += step) {
 		uint32_t hash = policy_gram_hash(text + at, key);
 
 		if (gram_bit(bits, shift, hash))
-			add_found(policy, hash, found);
+			add_found(policy, hash, frame, found);
 	}
 }
 
 /* Add the rules of which a gram occurs in the texts of @facts. */
-static void find_by_text(const struct policy *policy, const struct policy_facts *facts, uint64_t *found)
+static void find_by_text(const struct policy *policy, const struct policy_facts *facts, struct found *found)
 {
 	uint32_t keys = policy->header->gram_keys;
 
 	if (keys >> POLICY_KEY_LIBRARY & 1)
-		find_grams(policy, facts->library, POLICY_KEY_LIBRARY, found);
+		find_grams(policy, facts->library, POLICY_KEY_LIBRARY, 0, found);
 	if (keys >> POLICY_KEY_THREAD & 1)
-		find_grams(policy, facts->thread, POLICY_KEY_THREAD, found);
+		find_grams(policy, facts->thread, POLICY_KEY_THREAD, 0, found);
 	if (keys >> POLICY_KEY_TAG & 1)
-		find_grams(policy, facts->tag, POLICY_KEY_TAG, found);
+		find_grams(policy, facts->tag, POLICY_KEY_TAG, 0, found);
 	for (size_t i = 0; (keys >> POLICY_KEY_STACK & 1) && i < facts->stack_count; i++)
-		find_grams(policy, facts->stack[i], POLICY_KEY_STACK, found);
+		find_grams(policy, facts->stack[i], POLICY_KEY_STACK, i, found);
 	for (size_t i = 0; (keys >> POLICY_KEY_PYTHON & 1) && i < facts->python_count; i++)
-		find_grams(policy, facts->python[i], POLICY_KEY_PYTHON, found);
+		find_grams(policy, facts->python[i], POLICY_KEY_PYTHON, i, found);
+}
+
+/* Do the texts allow @number, which @found (or NULL) names? */
+static bool texts_allow(
+	const struct policy *policy, uint32_t number, const struct policy_facts *facts, const struct found *found)
+{
+	const struct policy_rule *rule = &policy->rules[number];
+	uint32_t frame = found && rule->found_by < POLICY_KEY_COUNT ? found->frames[number] : FRAMES_SEVERAL;
+
+	for (int key = POLICY_KEY_LIBRARY; key < POLICY_KEY_COUNT; key++) {
+		bool is_told = frame != FRAMES_SEVERAL && rule->found_by == (uint32_t)key;
+		bool allows;
+
+		if (is_told && key == POLICY_KEY_PYTHON && frame < facts->python_count)
+			allows = policy_patterns_match(policy, rule->python, facts->python[frame]);
+		else if (is_told && key == POLICY_KEY_STACK && frame < facts->stack_count)
+			allows = policy_patterns_match(policy, rule->stack, facts->stack[frame]);
+		else
+			allows = policy_rule_allows(policy, rule, facts, (enum policy_match_key)key);
+		if (!allows)
+			return false;
+	}
+	return true;
 }
 
 static const uint64_t *index_row(const struct policy *policy, uint32_t row)
@@ -233,21 +265,22 @@ static uint32_t find_candidates(const struct policy *policy, const struct policy
 uint32_t policy_match(const struct policy *policy, const struct policy_facts *facts)
 {
 	const uint64_t *always = index_row(policy, policy_index_always(policy));
-	uint64_t candidates[POLICY_RULES_MAX / 64], found[POLICY_RULES_MAX / 64];
+	uint64_t candidates[POLICY_RULES_MAX / 64];
+	struct found found;
 	/* reading the texts once costs as much as trying a few patterns on them */
 	bool by_text = find_candidates(policy, facts, candidates) > FEW && policy->gram_heads_count;
 
 	if (by_text) {
-		memcpy(found, always, policy->index_words * sizeof(*found));
-		find_by_text(policy, facts, found);
+		memcpy(found.rules, always, policy->index_words * sizeof(*found.rules));
+		find_by_text(policy, facts, &found);
 	}
 	for (uint32_t word = 0; word < policy->index_words; word++) {
-		uint64_t left = by_text ? candidates[word] & found[word] : candidates[word];
+		uint64_t left = by_text ? candidates[word] & found.rules[word] : candidates[word];
 
 		for (; left; left &= left - 1) {
 			uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(left);
 
-			if (number < policy->rules_count && rest_allows(policy, &policy->rules[number], facts))
+			if (number < policy->rules_count && texts_allow(policy, number, facts, by_text ? &found : NULL))
 				return number;
 		}
 	}

@@ -86,9 +86,10 @@ static inline uint32_t policy_index_always(const struct policy *policy)
 }
 
 /* The gram table, so that a thousand patterns need not all be tried on every frame. A gram is four bytes in a row. For
- * each pattern of a rule one gram that every text it matches must hold stands in the table, under one text key of the
- * rule; a text without that gram cannot match. Rules with a pattern that has no four literal bytes are in the row
- * "always". */
+ * each pattern of a rule two grams in a row that every text it matches must hold stand in the table, under one text key
+ * of the rule; one of them lies at an even place of the text, so every second place is looked at. A pattern with four
+ * literal bytes in a row and no fifth has one gram, and its key is in the header's set "all places". Rules with a pattern
+ * of fewer are in the row "always". */
 enum { POLICY_GRAM_BYTES = 4 };
 
 static inline uint32_t policy_gram_hash(const char *bytes, enum policy_match_key key)

@@ -44,39 +44,48 @@ static void count_grams(uint32_t *counters, const char *pattern, enum policy_mat
 			counters[policy_gram_hash(literal + i, key) >> COUNTER_SHIFT]++;
 }
 
-/* Hash of the rarest gram of @pattern, and how many patterns hold it; 0 when it has none. */
-static uint32_t rarest_gram(
-	const uint32_t *counters, const char *pattern, enum policy_match_key key, uint32_t *ret_hash)
+/* What a pattern is found by: two grams in a row, of which one lies at an even place of the text, or one gram where the
+ * pattern has no more. */
+struct found_by {
+	uint32_t hashes[2];
+	uint32_t count;	 /* 0: by nothing */
+	uint64_t shared; /* how many patterns hold them */
+};
+
+/* The rarest grams of @pattern. */
+static struct found_by rarest_grams(const uint32_t *counters, const char *pattern, enum policy_match_key key)
 {
-	uint32_t least = 0;
+	struct found_by best = {.count = 0};
 	const char *at = pattern, *literal;
 	size_t length;
 
 	while ((literal = glob_next_literal(&at, &length)), length) {
-		for (size_t i = 0; i + POLICY_GRAM_BYTES <= length; i++) {
-			uint32_t hash = policy_gram_hash(literal + i, key), count = counters[hash >> COUNTER_SHIFT];
+		struct found_by now = {.count = length > POLICY_GRAM_BYTES ? 2 : 1};
 
-			if (!least || count < least) {
-				least = count;
-				*ret_hash = hash;
+		for (size_t i = 0; i + POLICY_GRAM_BYTES + now.count - 1 <= length; i++) {
+			now.shared = 0;
+			for (uint32_t k = 0; k < now.count; k++) {
+				now.hashes[k] = policy_gram_hash(literal + i + k, key);
+				now.shared += counters[now.hashes[k] >> COUNTER_SHIFT];
 			}
+			if (now.count > best.count || (now.count == best.count && now.shared < best.shared))
+				best = now;
 		}
 	}
-	return least;
+	return best;
 }
 
 /* How many patterns share the grams by which @patterns would be found; 0 when not all can be. */
 static uint64_t shared(const uint32_t *counters, const struct patterns *patterns, enum policy_match_key key)
 {
 	uint64_t sum = 0;
-	uint32_t hash;
 
 	for (size_t i = 0; i < patterns->count; i++) {
-		uint32_t count = rarest_gram(counters, patterns->list[i].text, key, &hash);
+		struct found_by by = rarest_grams(counters, patterns->list[i].text, key);
 
-		if (!count)
+		if (!by.count)
 			return 0;
-		sum += count;
+		sum += by.shared;
 	}
 	return sum;
 }
@@ -136,6 +145,7 @@ static void place_entries(struct builder *b, const struct policy_gram *entries, 
 void add_grams(struct builder *b, uint64_t *always)
 {
 	const struct policy_tree *tree = b->tree;
+	struct policy_rule *rules = b->lists[POLICY_SECTION_RULES];
 	uint32_t *counters = arena_new(b->arena, COUNTERS, sizeof(*counters));
 	struct policy_gram *entries = NULL;
 	size_t count = 0;
@@ -154,16 +164,22 @@ void add_grams(struct builder *b, uint64_t *always)
 		enum policy_match_key key = key_of_rule(tree, counters, i);
 		const struct patterns *patterns = patterns_of(&tree->objects[i].match, key);
 
+		rules[i].found_by = key < POLICY_KEY_COUNT ? (uint32_t)key : POLICY_NONE;
 		if (key == POLICY_KEY_COUNT) {
 			always[i / 64] |= 1ull << i % 64;
 			continue;
 		}
 		b->header.gram_keys |= 1u << key;
 		for (size_t p = 0; p < patterns->count; p++) {
-			if (!arena_room(b->arena, &entries, count, sizeof(*entries)))
-				return;
-			entries[count].rule = (uint32_t)i;
-			rarest_gram(counters, patterns->list[p].text, key, &entries[count++].hash);
+			struct found_by by = rarest_grams(counters, patterns->list[p].text, key);
+
+			if (by.count == 1)
+				b->header.gram_all_places |= 1u << key;
+			for (uint32_t k = 0; k < by.count; k++) {
+				if (!arena_room(b->arena, &entries, count, sizeof(*entries)))
+					return;
+				entries[count++] = (struct policy_gram){by.hashes[k], (uint32_t)i};
+			}
 		}
 	}
 	if (count)
