@@ -129,7 +129,7 @@ static bool grams_ok(struct policy *p)
 	if (!p->gram_heads_count)
 		return !p->grams_count && !p->gram_bits_count;
 	if (buckets < 8 || buckets > 1u << 24 || (buckets & (buckets - 1)) ||
-		p->gram_bits_count != (buckets << POLICY_GRAM_BITS_SHIFT) / 64 || p->gram_heads[0] ||
+		p->gram_bits_count != (1u << POLICY_GRAM_BITS_LOG2) / 64 || p->gram_heads[0] ||
 		p->gram_heads[buckets] != p->grams_count)
 		return false;
 	for (uint32_t i = 0; i < buckets; i++)

@@ -185,7 +185,9 @@ struct policy_group {
 	struct policy_span members; /* members: rule numbers */
 };
 
-enum { POLICY_GRAM_BITS_SHIFT = 3 }; /* eight bits per bucket: is a gram there at all? Small enough to stay near */
+/* One bit per value of a hash's upper bits: is such a gram there at all? 4 KiB, small enough to stay near; a constant, as
+ * shifts by a variable are what made the look-up slow. */
+enum { POLICY_GRAM_BITS_LOG2 = 15, POLICY_GRAM_BITS_SHIFT = 32 - POLICY_GRAM_BITS_LOG2 };
 
 struct policy_gram {
 	uint32_t hash; /* policy_gram_hash */

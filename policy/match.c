@@ -17,14 +17,6 @@ bool policy_patterns_match(const struct policy *policy, struct policy_span span,
 	return false;
 }
 
-static bool frames_match(const struct policy *policy, struct policy_span span, const char *const *frames, size_t count)
-{
-	for (uint32_t i = 0; i < span.count; i++)
-		if (glob_matches_any(policy_text(policy, policy->patterns[span.first + i]), frames, count))
-			return true;
-	return false;
-}
-
 static bool ranges_have(const struct policy *policy, struct policy_span span, uint64_t value)
 {
 	for (uint32_t i = 0; i < span.count; i++)
@@ -36,6 +28,51 @@ static bool ranges_have(const struct policy *policy, struct policy_span span, ui
 static uint32_t none_bit(uint32_t number, uint32_t count)
 {
 	return number < count ? number : POLICY_NONE_BIT;
+}
+
+struct texts {
+	const char *const *list;
+	size_t count;
+};
+
+static struct texts texts_of(const struct policy_facts *facts, enum policy_match_key key)
+{
+	switch ((int)key) {
+	case POLICY_KEY_LIBRARY:
+		return (struct texts){&facts->library, 1};
+	case POLICY_KEY_STACK:
+		return (struct texts){facts->stack, facts->stack_count};
+	case POLICY_KEY_PYTHON:
+		return (struct texts){facts->python, facts->python_count};
+	case POLICY_KEY_THREAD:
+		return (struct texts){&facts->thread, 1};
+	default:
+		return (struct texts){&facts->tag, 1};
+	}
+}
+
+static struct policy_span patterns_of(const struct policy_rule *rule, enum policy_match_key key)
+{
+	switch ((int)key) {
+	case POLICY_KEY_LIBRARY:
+		return rule->library;
+	case POLICY_KEY_STACK:
+		return rule->stack;
+	case POLICY_KEY_PYTHON:
+		return rule->python;
+	case POLICY_KEY_THREAD:
+		return rule->thread;
+	default:
+		return rule->tag;
+	}
+}
+
+static bool texts_match(const struct policy *policy, struct policy_span span, struct texts texts)
+{
+	for (uint32_t i = 0; i < span.count; i++)
+		if (glob_matches_any(policy_text(policy, policy->patterns[span.first + i]), texts.list, texts.count))
+			return true;
+	return false;
 }
 
 bool policy_rule_asks(const struct policy_rule *rule, enum policy_match_key key)
@@ -54,15 +91,11 @@ bool policy_rule_asks(const struct policy_rule *rule, enum policy_match_key key)
 	case POLICY_KEY_DEVICE:
 		return rule->devices != POLICY_ANY;
 	case POLICY_KEY_LIBRARY:
-		return rule->library.count;
 	case POLICY_KEY_STACK:
-		return rule->stack.count;
 	case POLICY_KEY_PYTHON:
-		return rule->python.count;
 	case POLICY_KEY_THREAD:
-		return rule->thread.count;
 	case POLICY_KEY_TAG:
-		return rule->tag.count;
+		return patterns_of(rule, key).count;
 	case POLICY_KEY_COUNT:
 		break;
 	}
@@ -88,15 +121,11 @@ bool policy_rule_allows(const struct policy *policy, const struct policy_rule *r
 	case POLICY_KEY_DEVICE:
 		return facts->device < POLICY_DEVICES_MAX && (rule->devices >> facts->device & 1);
 	case POLICY_KEY_LIBRARY:
-		return policy_patterns_match(policy, rule->library, facts->library);
 	case POLICY_KEY_STACK:
-		return frames_match(policy, rule->stack, facts->stack, facts->stack_count);
 	case POLICY_KEY_PYTHON:
-		return frames_match(policy, rule->python, facts->python, facts->python_count);
 	case POLICY_KEY_THREAD:
-		return policy_patterns_match(policy, rule->thread, facts->thread);
 	case POLICY_KEY_TAG:
-		return policy_patterns_match(policy, rule->tag, facts->tag);
+		return texts_match(policy, patterns_of(rule, key), texts_of(facts, key));
 	case POLICY_KEY_COUNT:
 		break;
 	}
@@ -131,9 +160,9 @@ static uint32_t class_of(const uint64_t *bounds, uint32_t count, uint64_t value)
 /* --- grams -------------------------------------------------------------------------------------------------------- */
 
 /* Is a gram of this hash in the table at all? 0 or 1. */
-static inline uint32_t gram_bit(const uint64_t *bits, uint32_t shift, uint32_t hash)
+static inline uint32_t gram_bit(const uint64_t *bits, uint32_t hash)
 {
-	uint32_t bit = hash >> shift;
+	uint32_t bit = hash >> POLICY_GRAM_BITS_SHIFT;
 
 	return bits[bit / 64] >> bit % 64 & 1;
 }
@@ -168,7 +197,6 @@ static void find_grams(const struct policy *policy, const char *text, enum polic
 	/* in locals: the compiler must assume that a write to @found changes what @policy points to */
 	const uint8_t frame = number < FRAMES_SEVERAL ? (uint8_t)number : FRAMES_SEVERAL;
 	const uint64_t *bits = policy->gram_bits;
-	const uint32_t shift = policy->gram_shift - POLICY_GRAM_BITS_SHIFT;
 	const size_t step = policy->header->gram_all_places >> key & 1 ? 1 : 2;
 	size_t length = text ? strlen(text) : 0, at = 0;
 
@@ -177,8 +205,8 @@ static void find_grams(const struct policy *policy, const char *text, enum polic
 		uint32_t a = policy_gram_hash(text + at, key), b = policy_gram_hash(text + at + step, key),
 			 c = policy_gram_hash(text + at + 2 * step, key), d = policy_gram_hash(text + at + 3 * step, key);
 
-		if (!(gram_bit(bits, shift, a) | gram_bit(bits, shift, b) | gram_bit(bits, shift, c) |
-			    gram_bit(bits, shift, d)))
+		if (!(gram_bit(bits, a) | gram_bit(bits, b) | gram_bit(bits, c) |
+			    gram_bit(bits, d)))
 			continue;
 		add_found(policy, a, frame, found);
 		add_found(policy, b, frame, found);
@@ -188,7 +216,7 @@ static void find_grams(const struct policy *policy, const char *text, enum polic
 	for (; at + POLICY_GRAM_BYTES <= length; at += step) {
 		uint32_t hash = policy_gram_hash(text + at, key);
 
-		if (gram_bit(bits, shift, hash))
+		if (gram_bit(bits, hash))
 			add_found(policy, hash, frame, found);
 	}
 }
@@ -210,23 +238,52 @@ static void find_by_text(const struct policy *policy, const struct policy_facts 
 		find_grams(policy, facts->python[i], POLICY_KEY_PYTHON, i, found);
 }
 
-/* Do the texts allow @number, which @found (or NULL) names? */
-static bool texts_allow(
-	const struct policy *policy, uint32_t number, const struct policy_facts *facts, const struct found *found)
+/* Equal patterns have one place in a block, and rules that differ in something else share them: what was answered for one
+ * is not asked for the next. */
+struct memo {
+	struct {
+		uint32_t pattern; /* its text's offset; no pattern is the empty text at 0 */
+		uint8_t key, frame;
+		bool matches;
+	} slots[32];
+};
+
+static bool pattern_matches(const struct policy *policy, uint32_t pattern, enum policy_match_key key, uint8_t frame,
+	const struct texts *texts, struct memo *memo)
+{
+	uint32_t slot = (pattern * 0x9e3779b1u ^ (uint32_t)key) >> 27;
+	const char *text = policy_text(policy, pattern);
+
+	if (memo->slots[slot].pattern == pattern && memo->slots[slot].key == key && memo->slots[slot].frame == frame)
+		return memo->slots[slot].matches;
+	memo->slots[slot].pattern = pattern;
+	memo->slots[slot].key = (uint8_t)key;
+	memo->slots[slot].frame = frame;
+	memo->slots[slot].matches = frame < texts->count && frame != FRAMES_SEVERAL
+					    ? glob_matches_any(text, texts->list + frame, 1)
+					    : glob_matches_any(text, texts->list, texts->count);
+	return memo->slots[slot].matches;
+}
+
+/* Do the texts allow rule @number? @found: NULL when it was not asked. */
+static bool texts_allow(const struct policy *policy, uint32_t number, const struct policy_facts *facts,
+	const struct found *found, struct memo *memo)
 {
 	const struct policy_rule *rule = &policy->rules[number];
-	uint32_t frame = found && rule->found_by < POLICY_KEY_COUNT ? found->frames[number] : FRAMES_SEVERAL;
 
-	for (int key = POLICY_KEY_LIBRARY; key < POLICY_KEY_COUNT; key++) {
-		bool is_told = frame != FRAMES_SEVERAL && rule->found_by == (uint32_t)key;
-		bool allows;
+	for (int k = POLICY_KEY_LIBRARY; k < POLICY_KEY_COUNT; k++) {
+		enum policy_match_key key = (enum policy_match_key)k;
+		struct policy_span span = patterns_of(rule, key);
+		struct texts texts;
+		bool allows = !span.count;
+		/* other patterns of the rule may match in other frames, but then their grams occurred there */
+		uint8_t frame = found && rule->found_by == (uint32_t)k ? found->frames[number] : FRAMES_SEVERAL;
 
-		if (is_told && key == POLICY_KEY_PYTHON && frame < facts->python_count)
-			allows = policy_patterns_match(policy, rule->python, facts->python[frame]);
-		else if (is_told && key == POLICY_KEY_STACK && frame < facts->stack_count)
-			allows = policy_patterns_match(policy, rule->stack, facts->stack[frame]);
-		else
-			allows = policy_rule_allows(policy, rule, facts, (enum policy_match_key)key);
+		if (allows)
+			continue;
+		texts = texts_of(facts, key);
+		for (uint32_t i = 0; i < span.count && !allows; i++)
+			allows = pattern_matches(policy, policy->patterns[span.first + i], key, frame, &texts, memo);
 		if (!allows)
 			return false;
 	}
@@ -267,6 +324,7 @@ uint32_t policy_match(const struct policy *policy, const struct policy_facts *fa
 	const uint64_t *always = index_row(policy, policy_index_always(policy));
 	uint64_t candidates[POLICY_RULES_MAX / 64];
 	struct found found;
+	struct memo memo = {.slots[0].pattern = 0};
 	/* reading the texts once costs as much as trying a few patterns on them */
 	bool by_text = find_candidates(policy, facts, candidates) > FEW && policy->gram_heads_count;
 
@@ -280,7 +338,7 @@ uint32_t policy_match(const struct policy *policy, const struct policy_facts *fa
 		for (; left; left &= left - 1) {
 			uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(left);
 
-			if (number < policy->rules_count && texts_allow(policy, number, facts, by_text ? &found : NULL))
+			if (number < policy->rules_count && texts_allow(policy, number, facts, by_text ? &found : NULL, &memo))
 				return number;
 		}
 	}

@@ -10,6 +10,7 @@ enum {
 	COUNTERS = 1 << 16,
 	COUNTER_SHIFT = 16, /* the upper bits of a product depend on all bytes, the lower ones only on the first */
 	BUCKETS_PER_ENTRY = 2,
+	SHARED_MAX = 256, /* a gram that more patterns hold tells nothing apart and costs a walk over all of them */
 };
 
 /* The text keys by which a rule may be found; of equally good ones the first, whose texts are short. */
@@ -63,11 +64,16 @@ static struct found_by rarest_grams(const uint32_t *counters, const char *patter
 		struct found_by now = {.count = length > POLICY_GRAM_BYTES ? 2 : 1};
 
 		for (size_t i = 0; i + POLICY_GRAM_BYTES + now.count - 1 <= length; i++) {
+			bool is_too_common = false;
+
 			now.shared = 0;
 			for (uint32_t k = 0; k < now.count; k++) {
 				now.hashes[k] = policy_gram_hash(literal + i + k, key);
 				now.shared += counters[now.hashes[k] >> COUNTER_SHIFT];
+				is_too_common |= counters[now.hashes[k] >> COUNTER_SHIFT] > SHARED_MAX;
 			}
+			if (is_too_common)
+				continue;
 			if (now.count > best.count || (now.count == best.count && now.shared < best.shared))
 				best = now;
 		}
@@ -120,13 +126,13 @@ static void place_entries(struct builder *b, const struct policy_gram *entries, 
 	shift = 32 - (uint32_t)__builtin_ctz(buckets);
 	heads = arena_new(b->arena, (size_t)buckets + 2, sizeof(*heads)); /* one more than is kept, to count into */
 	grams = arena_new(b->arena, count, sizeof(*grams));
-	bits = arena_new(b->arena, ((size_t)buckets << POLICY_GRAM_BITS_SHIFT) / 64, sizeof(*bits));
+	bits = arena_new(b->arena, (1u << POLICY_GRAM_BITS_LOG2) / 64, sizeof(*bits));
 	if (!heads || !grams || !bits)
 		return;
 	for (size_t i = 0; i < count; i++)
 		heads[(entries[i].hash >> shift) + 2]++;
 	for (size_t i = 0; i < count; i++) {
-		uint32_t bit = entries[i].hash >> (shift - POLICY_GRAM_BITS_SHIFT);
+		uint32_t bit = entries[i].hash >> POLICY_GRAM_BITS_SHIFT;
 
 		bits[bit / 64] |= 1ull << bit % 64;
 	}
@@ -137,7 +143,7 @@ static void place_entries(struct builder *b, const struct policy_gram *entries, 
 	b->lists[POLICY_SECTION_GRAM_HEADS] = heads;
 	b->counts[POLICY_SECTION_GRAM_HEADS] = (size_t)buckets + 1;
 	b->lists[POLICY_SECTION_GRAM_BITS] = bits;
-	b->counts[POLICY_SECTION_GRAM_BITS] = ((size_t)buckets << POLICY_GRAM_BITS_SHIFT) / 64;
+	b->counts[POLICY_SECTION_GRAM_BITS] = (1u << POLICY_GRAM_BITS_LOG2) / 64;
 	b->lists[POLICY_SECTION_GRAMS] = grams;
 	b->counts[POLICY_SECTION_GRAMS] = count;
 }
