@@ -275,28 +275,3 @@ void diagnostics_print(const struct diagnostics *diagnostics, const char *file, 
 		}
 	}
 }
-
-void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct output *to)
-{
-	output_add(to, "[");
-	for (size_t i = 0; i < diagnostics->count; i++) {
-		const struct diagnostic *d = &diagnostics->list[i];
-
-		output_add(to, "%s\n  {\"file\": ", i ? "," : "");
-		output_add_json(to, file);
-		output_add(to,
-			", \"line\": %u, \"column\": %u, \"length\": %u, \"severity\": \"%s\", \"kind\": \"%s\", \"text\": ",
-			d->where.line, d->where.column, d->where.length,
-			message_is_error(d->message) ? "error" : "warning", message_word(d->message));
-		output_add_json(to, d->text);
-		output_add(to, ", \"notes\": [");
-		for (const struct diagnostic_note *note = d->notes; note; note = note->next) {
-			output_add(to, "%s{\"line\": %u, \"column\": %u, \"text\": ", note == d->notes ? "" : ", ",
-				note->where.line, note->where.column);
-			output_add_json(to, note->text);
-			output_add(to, "}");
-		}
-		output_add(to, "]}");
-	}
-	output_add(to, "%s]", diagnostics->count ? "\n" : "");
-}

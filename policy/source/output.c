@@ -122,31 +122,6 @@ void output_add_printable(struct output *output, const char *string)
 	}
 }
 
-void output_add_json(struct output *output, const char *string)
-{
-	size_t left = strlen(string);
-
-	output_add_bytes(output, "\"", 1);
-	while (left) {
-		unsigned char c = (unsigned char)*string;
-		size_t length = utf8_length(string, left);
-
-		if (c == '"' || c == '\\')
-			output_add(output, "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			output_add(output, "\\u%04x", c);
-		else if (!length)
-			output_add(output, "\\ufffd");
-		else
-			output_add_bytes(output, string, length);
-		if (!length)
-			length = 1;
-		string += length;
-		left -= length;
-	}
-	output_add_bytes(output, "\"", 1);
-}
-
 const char *output_get(const struct output *output)
 {
 	return output->bytes ? output->bytes : "";

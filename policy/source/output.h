@@ -17,8 +17,6 @@ struct output {
 
 void output_add(struct output *output, const char *format, ...) SUBLET_PRINTF(2, 3);
 void output_add_bytes(struct output *output, const char *bytes, size_t length);
-/* As a JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD. */
-void output_add_json(struct output *output, const char *string);
 /* "" when nothing was added. */
 const char *output_get(const struct output *output);
 void output_release(struct output *output);

@@ -34,7 +34,6 @@ static void match_and_explain(const struct policy *policy)
 	facts.facts.role = facts.facts.phase = POLICY_NONE;
 	facts.given[POLICY_KEY_TAG] = facts.given[POLICY_KEY_STACK] = facts.given[POLICY_KEY_SIZE] = true;
 	explain(policy, "fuzz", &facts, &text);
-	explain_json(policy, "fuzz", &facts, &text);
 	output_release(&text);
 }
 
