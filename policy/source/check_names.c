@@ -123,18 +123,14 @@ static void check_phase(struct phase_tree *phase, const struct names *roles, str
 	}
 }
 
-/* Symbols carry an ABI version, a policy names the call. */
 static void suggest_api(const char *given, struct diagnostics *diagnostics)
 {
-	size_t length = strcspn(given, "_");
+	const char *base = api_without_suffix(given);
 
-	for (uint32_t api = 0; given[length] && api < POLICY_API_COUNT; api++) {
-		if (strlen(api_words[api]) != length || strncmp(api_words[api], given, length) != 0)
-			continue;
-		remark(diagnostics, NOWHERE, "write it without its suffix: '%s'", api_words[api]);
-		return;
-	}
-	suggest(diagnostics, given, api_words);
+	if (base)
+		remark(diagnostics, NOWHERE, "write it without its suffix: '%s'", base);
+	else
+		suggest(diagnostics, given, api_words);
 }
 
 static uint32_t api_set(const struct patterns *apis, struct diagnostics *diagnostics)

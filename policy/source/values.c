@@ -35,6 +35,16 @@ const char *const free_words[] = {
 #include "policy/words.def"
 	NULL};
 
+const char *api_without_suffix(const char *symbol)
+{
+	size_t length = strcspn(symbol, "_");
+
+	for (uint32_t api = 0; symbol[length] && api < POLICY_API_COUNT; api++)
+		if (strlen(api_words[api]) == length && strncmp(api_words[api], symbol, length) == 0)
+			return api_words[api];
+	return NULL;
+}
+
 const char *type_written(enum policy_type type)
 {
 	static const char *const written[POLICY_TYPE_COUNT] = {
