@@ -73,6 +73,13 @@ void lifecycle_forget(struct lifecycle *lc)
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
+	for (int d = 0; d < lc->device_count; d++) {
+		int preparing = DEVICE_PREPARING;
+
+		/* By a thread that is not here, and that this one may be waiting for; or by this one, which will say how it ends. */
+		__atomic_compare_exchange_n(&lc->devices[d].readiness, &preparing, DEVICE_UNUSABLE, false, __ATOMIC_ACQ_REL,
+			__ATOMIC_ACQUIRE);
+	}
 }
 
 static bool prepare_device(struct lifecycle *lc, int device)

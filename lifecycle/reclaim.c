@@ -45,6 +45,14 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
 }
 
+/* Caller holds the lock. Nobody waits in a forked child, and the threads that waited in its parent would be waited for:
+ * glibc lets no second group of waiters be woken before the first has left (seen with glibc 2.36). */
+static void tell_changed(struct reclaim *reclaim)
+{
+	if (!reclaim->forgotten)
+		pthread_cond_broadcast(&reclaim->changed);
+}
+
 bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 {
 	uint64_t deadline = clock_now_ns() + wait_ns;
@@ -54,7 +62,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	if (!ranked_lock_within(&reclaim->lock, wait_ns))
 		return false;
 	reclaim->stop = true;
-	pthread_cond_broadcast(&reclaim->changed);
+	tell_changed(reclaim);
 	while (reclaim->busy && clock_now_ns() < deadline)
 		wait_changed(reclaim, 1000000);
 	quiet = !reclaim->busy;
@@ -84,6 +92,8 @@ void reclaim_forget(struct reclaim *reclaim)
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->stop = true;
 	reclaim->busy = false;
+	reclaim->giving_back = 0;
+	reclaim->forgotten = true;
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
@@ -168,6 +178,13 @@ static bool cache_put(void *arg, const struct extent *extent)
 	return kept;
 }
 
+/* Caller holds the lock. What was counted up before a fork is not counted in the child. */
+static void count_down(const struct reclaim *reclaim, unsigned *count)
+{
+	if (!reclaim->forgotten || *count)
+		(*count)--;
+}
+
 /* @bytes went back meanwhile (0 at the begin). */
 static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 {
@@ -175,10 +192,10 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 	if (begin) {
 		reclaim->giving_back++;
 	} else {
-		reclaim->giving_back--;
+		count_down(reclaim, &reclaim->giving_back);
 		reclaim->generation++;
 		reclaim->returned_bytes += bytes;
-		pthread_cond_broadcast(&reclaim->changed);
+		tell_changed(reclaim);
 	}
 	ranked_unlock(&reclaim->lock);
 }
@@ -192,7 +209,7 @@ static void strand(struct lifecycle *lc, struct allocation *allocation)
 	allocation->next = lc->reclaim.stranded;
 	lc->reclaim.stranded = allocation;
 	ensure_thread(lc);
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	tell_changed(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -306,8 +323,8 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	ranked_lock(&reclaim->lock);
 	if (ready) {
-		reclaim->pending--;
-		pthread_cond_broadcast(&reclaim->changed);
+		count_down(reclaim, &reclaim->pending);
+		tell_changed(reclaim);
 	} else {
 		allocation->next = reclaim->head;
 		reclaim->head = allocation;
@@ -365,7 +382,7 @@ static void *reclaim_main(void *arg)
 	}
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->busy = false;
-	pthread_cond_broadcast(&reclaim->changed);
+	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return NULL;
 }
@@ -443,7 +460,7 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	reclaim->pending++;
 	ensure_thread(lc);
 	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || (lc->config.free_sync && !stream_ordered);
-	pthread_cond_broadcast(&reclaim->changed);
+	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
 	if (here)
 		drain_here(lc);
@@ -462,7 +479,7 @@ void reclaim_kick(struct lifecycle *lc)
 
 	ranked_lock(&lc->reclaim.lock);
 	here = lc->reclaim.head && lc->reclaim.thread != RECLAIM_RUNNING;
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	tell_changed(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 	if (here)
 		drain_here(lc);
