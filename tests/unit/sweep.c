@@ -33,8 +33,11 @@ static const char *const symbols[] = {
 /* A few extents fill it: the calls of a scenario, and with them the runs of its sweep, grow with the device. */
 #define CAPACITY "8GiB"
 
+static const char *child_said; /* what was wrong with a forked child; by the thread that forked, which may be the helper */
+
 static void begin(const struct sweep_scenario *scenario)
 {
+	child_said = NULL;
 	fixture_config = lifecycle_config_default();
 	fixture_config.arena_bytes = 1ull << 40;
 	fixture_config.free_wait_ns = 20000000; /* with each call failing for good there is nothing to wait for */
@@ -51,6 +54,8 @@ static void end(const struct sweep_scenario *scenario, const char *seen, const c
 	if (scenario->finish)
 		scenario->finish();
 	left = fixture_end();
+	if (child_said)
+		seen = child_said; /* only now has the helper ended */
 	if (seen || left)
 		fail_msg("%s, %s: %s", scenario->name, where, seen ? seen : left);
 }
@@ -110,7 +115,6 @@ static const char *const child_words[CHILD_FOUND_COUNT] = {
 	[CHILD_PENDING] = "a forked child waits for frees",
 	[CHILD_GIVING_BACK] = "a forked child waits for pages on their way back",
 };
-static const char *child_said;
 
 static enum child_found child_forgot(void)
 {
@@ -210,14 +214,13 @@ void sweep_fork(const struct sweep_scenario *scenario)
 		assert_true(fork_at < CALLS_MAX);
 		snprintf(where, sizeof(where), "fork at call %u", fork_at);
 		begin(scenario);
-		child_said = NULL;
-		calls_seen = 0;
+		__atomic_store_n(&calls_seen, 0, __ATOMIC_RELAXED);
 		sublet_sim_on_call(fork_on_call);
 		seen = scenario->run();
 		if (forked)
 			child_end();
-		reached = calls_seen >= fork_at;
-		end(scenario, child_said ? child_said : seen, where);
+		reached = __atomic_load_n(&calls_seen, __ATOMIC_RELAXED) >= fork_at;
+		end(scenario, seen, where);
 	}
 	print_message("%s: %u forks\n", scenario->name, fork_at - 1);
 }
