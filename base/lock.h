@@ -18,6 +18,7 @@ enum lock_rank {
 	RANK_RECLAIM,  /* lifecycle: pending frees and the extent cache */
 	RANK_ARENA,    /* lifecycle: free address ranges */
 	RANK_NATIVE,   /* lifecycle: native allocations being counted */
+	RANK_CLIENT,   /* lifecycle: the connection to the coordinator, what is asked and what was answered */
 	RANK_COUNT
 };
 

@@ -130,7 +130,7 @@ void endpoint_remove(int folder_fd)
 	unlinkat(folder_fd, ENDPOINT_SOCKET, 0);
 }
 
-enum endpoint_carried endpoint_send(int fd, const struct message *message, int pass_fd, struct errinfo *reterr)
+enum endpoint_carried endpoint_send(int fd, const struct protocol_message *message, int pass_fd, struct errinfo *reterr)
 {
 	struct iovec part = {(void *)message, message->header.length};
 	union {
@@ -187,10 +187,10 @@ static unsigned int take_fds(struct msghdr *envelope, int *ret_fd)
 	return count;
 }
 
-enum endpoint_carried endpoint_receive(int fd, enum protocol_way way, struct message *ret_message, int *ret_fd,
+enum endpoint_carried endpoint_receive(int fd, enum protocol_way way, struct protocol_message *ret_message, int *ret_fd,
 	struct errinfo *reterr)
 {
-	struct message raw;
+	struct protocol_message raw;
 	struct iovec part = {&raw, sizeof(raw)};
 	union {
 		struct cmsghdr align;

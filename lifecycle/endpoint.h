@@ -49,10 +49,10 @@ enum endpoint_carried {
 };
 
 /* Send @message (with its length noted), and with it descriptor @pass_fd unless that is -1. Never waits, raises no signal. */
-enum endpoint_carried endpoint_send(int fd, const struct message *message, int pass_fd, struct errinfo *reterr);
+enum endpoint_carried endpoint_send(int fd, const struct protocol_message *message, int pass_fd, struct errinfo *reterr);
 /* Receive one message that may go @way. *ret_fd is the descriptor that came along, the caller's to close, or -1; whatever else
  * came is closed. Never waits. */
-enum endpoint_carried endpoint_receive(int fd, enum protocol_way way, struct message *ret_message, int *ret_fd,
+enum endpoint_carried endpoint_receive(int fd, enum protocol_way way, struct protocol_message *ret_message, int *ret_fd,
 	struct errinfo *reterr);
 
 /* Wait until @fd can be read (or written) or @deadline_ns (clock_now_ns) has come. False: it has. */

@@ -13,19 +13,19 @@ struct kind {
 	uint8_t way, fds;
 };
 
-static const struct kind kinds[MESSAGE_TYPE_COUNT] = {
+static const struct kind kinds[PROTOCOL_TYPE_COUNT] = {
 #define MESSAGE(name, body, way, fds)                                                                                  \
-	[MESSAGE_##name] = {#name, sizeof(((struct message *)0)->body), PROTOCOL_##way, FDS_##fds},
+	[PROTOCOL_##name] = {#name, sizeof(((struct protocol_message *)0)->body), PROTOCOL_##way, FDS_##fds},
 #include "lifecycle/protocol.def"
 };
 
 _Static_assert(sizeof(struct message_header) == 24, "the header has no holes");
 _Static_assert(sizeof(struct message_row) == 8 + 8 * POLICY_RESIDENCY_COUNT, "rows have no holes");
-_Static_assert(sizeof(struct message) <= UINT16_MAX, "sizes are kept in 16 bits");
+_Static_assert(sizeof(struct protocol_message) <= UINT16_MAX, "sizes are kept in 16 bits");
 
 const char *protocol_name(uint32_t type)
 {
-	return type < MESSAGE_TYPE_COUNT && kinds[type].name ? kinds[type].name : "?";
+	return type < PROTOCOL_TYPE_COUNT && kinds[type].name ? kinds[type].name : "?";
 }
 
 const char *protocol_verb_name(uint32_t verb)
@@ -43,7 +43,7 @@ void protocol_text(char *field, size_t room, const char *text)
 	memset(field + length, 0, room - length);
 }
 
-void protocol_begin(struct message *message, enum message_type type, uint64_t serial)
+void protocol_begin(struct protocol_message *message, enum message_type type, uint64_t serial)
 {
 	memset(message, 0, sizeof(*message));
 	message->header.magic = PROTOCOL_MAGIC;
@@ -53,19 +53,19 @@ void protocol_begin(struct message *message, enum message_type type, uint64_t se
 }
 
 /* Of the body of a message whose counts are within bounds. */
-static size_t body_bytes(const struct message *message)
+static size_t body_bytes(const struct protocol_message *message)
 {
 	const uint32_t type = message->header.type;
 
-	if (type == MESSAGE_LISTED || type == MESSAGE_OBJECTS)
+	if (type == PROTOCOL_LISTED || type == PROTOCOL_OBJECTS)
 		return offsetof(struct message_listed, rows) + message->listed.count * sizeof(message->listed.rows[0]);
-	if (type == MESSAGE_ASK_SERVE)
+	if (type == PROTOCOL_ASK_SERVE)
 		return offsetof(struct message_ask_serve, rules) +
 		       message->ask_serve.count * sizeof(message->ask_serve.rules[0]);
 	return kinds[type].body_bytes;
 }
 
-size_t protocol_length(struct message *message)
+size_t protocol_length(struct protocol_message *message)
 {
 	message->header.length = (uint32_t)(sizeof(message->header) + body_bytes(message));
 	return message->header.length;
@@ -93,64 +93,65 @@ static bool served_is_good(const struct message_served *served)
 }
 
 /* Are the values of the body within bounds? Its size is known to be right. */
-static bool body_is_good(const struct message *m)
+static bool body_is_good(const struct protocol_message *m)
 {
 	switch ((enum message_type)m->header.type) {
-	case MESSAGE_HELLO:
-		return (m->hello.peer == PEER_CLIENT || m->hello.peer == PEER_CONTROL) && ENDS(m->hello.role) &&
-		       ENDS(m->hello.command);
-	case MESSAGE_WELCOME:
+	case PROTOCOL_HELLO:
+		return (m->hello.peer == PEER_CLIENT || m->hello.peer == PEER_CONTROL) &&
+		       m->hello.host_bytes <= PROTOCOL_AMOUNT_MAX && ENDS(m->hello.role) && ENDS(m->hello.command);
+	case PROTOCOL_WELCOME:
 		return m->welcome.policy_bytes <= POLICY_BLOCK_BYTES_MAX && ENDS(m->welcome.policy_name);
-	case MESSAGE_REFUSED:
+	case PROTOCOL_REFUSED:
 		return ENDS(m->refused.text);
-	case MESSAGE_JOINED:
+	case PROTOCOL_JOINED:
 		return ENDS(m->joined.role);
-	case MESSAGE_CREDIT:
-	case MESSAGE_GIVE:
-	case MESSAGE_TAKE:
-	case MESSAGE_MADE:
-		return m->amount.bytes && m->amount.exists <= 1;
-	case MESSAGE_CREDITED:
-	case MESSAGE_TAKEN:
+	case PROTOCOL_CREDIT:
+	case PROTOCOL_GIVE:
+	case PROTOCOL_TAKE:
+	case PROTOCOL_MADE:
+		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && m->amount.exists <= 1;
+	case PROTOCOL_CREDITED:
+	case PROTOCOL_TAKEN:
 		return m->verdict.granted <= 1 && ENDS(m->verdict.text);
-	case MESSAGE_LISTED:
-	case MESSAGE_OBJECTS:
+	case PROTOCOL_LISTED:
+	case PROTOCOL_OBJECTS:
 		return listed_is_good(&m->listed);
-	case MESSAGE_SERVE:
+	case PROTOCOL_SERVE:
 		return m->serve.verb < VERB_COUNT;
-	case MESSAGE_SERVED:
+	case PROTOCOL_SERVED:
 		return served_is_good(&m->served);
-	case MESSAGE_SESSION:
+	case PROTOCOL_SESSION:
 		return ENDS(m->session.policy_name);
-	case MESSAGE_CLIENT:
+	case PROTOCOL_CLIENT:
 		return m->client.answered <= 1 && ENDS(m->client.role) && ENDS(m->client.command);
-	case MESSAGE_ASK_SERVE:
+	case PROTOCOL_ASK_SERVE:
 		return ask_serve_is_good(&m->ask_serve);
-	case MESSAGE_OUTCOME:
+	case PROTOCOL_OUTCOME:
 		return ENDS(m->outcome.role) && ENDS(m->outcome.command) && served_is_good(&m->outcome.served);
-	case MESSAGE_END:
+	case PROTOCOL_END:
 		return m->end.error < SUBLET_ERR_COUNT && ENDS(m->end.text);
-	case MESSAGE_LIST:
-	case MESSAGE_SERVING:
-	case MESSAGE_ASK_STATUS:
-	case MESSAGE_ASK_STOP:
+	case PROTOCOL_LIST:
+	case PROTOCOL_SERVING:
+	case PROTOCOL_ASK_STATUS:
+	case PROTOCOL_ASK_STOP:
+	case PROTOCOL_ASK_KEEP:
 		return true;
-	case MESSAGE_NONE:
-	case MESSAGE_TYPE_COUNT:
+	case PROTOCOL_NONE:
+	case PROTOCOL_TYPE_COUNT:
 		break;
 	}
 	return false;
 }
 
 /* May the body have @bytes? For the two kinds with rows the count, copied already where there is one, decides. */
-static bool size_is_good(const struct message *message, size_t bytes)
+static bool size_is_good(const struct protocol_message *message, size_t bytes)
 {
 	const uint32_t type = message->header.type;
 
-	if (type == MESSAGE_LISTED || type == MESSAGE_OBJECTS)
+	if (type == PROTOCOL_LISTED || type == PROTOCOL_OBJECTS)
 		return bytes >= offsetof(struct message_listed, rows) && message->listed.count <= PROTOCOL_ROWS_MAX &&
 		       bytes == body_bytes(message);
-	if (type == MESSAGE_ASK_SERVE)
+	if (type == PROTOCOL_ASK_SERVE)
 		return bytes >= offsetof(struct message_ask_serve, rules) &&
 		       message->ask_serve.count <= PROTOCOL_RULES_MAX && bytes == body_bytes(message);
 	return bytes == body_bytes(message);
@@ -168,7 +169,7 @@ static enum sublet_err header_check(const struct message_header *header, size_t 
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"protocol %u, and this side speaks %u; stop the coordinator with 'sublet ctl stop' and use one version of Sublet in the session",
 			header->version, PROTOCOL_VERSION);
-	if (header->type == MESSAGE_NONE || header->type >= MESSAGE_TYPE_COUNT)
+	if (header->type == PROTOCOL_NONE || header->type >= PROTOCOL_TYPE_COUNT)
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"unknown message %u; use one version of Sublet in the session", header->type);
 	kind = &kinds[header->type];
@@ -187,10 +188,10 @@ static enum sublet_err header_check(const struct message_header *header, size_t 
 }
 
 enum sublet_err protocol_decode(const void *bytes, size_t size_bytes, unsigned int fds, enum protocol_way way,
-	struct message *ret_message, struct errinfo *reterr)
+	struct protocol_message *ret_message, struct errinfo *reterr)
 {
 	struct message_header header;
-	struct message message;
+	struct protocol_message message;
 	enum sublet_err err;
 
 	if (size_bytes < sizeof(header))

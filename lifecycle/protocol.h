@@ -24,14 +24,15 @@ enum {
 	PROTOCOL_ROWS_MAX = 64,	      /* objects in one message; more come in several */
 	PROTOCOL_RULES_MAX = 256,     /* objects named in one request */
 };
+#define PROTOCOL_AMOUNT_MAX (1ull << 50) /* more host bytes than there are; sums of them stay far from the end of 64 bits */
 #define PROTOCOL_ALL UINT32_MAX	 /* as an object's number: all of them; in a row: no policy says which it is */
 #define PROTOCOL_EVERYTHING "everything" /* what people call that */
 
 enum message_type {
-	MESSAGE_NONE,
-#define MESSAGE(name, body, way, fds) MESSAGE_##name,
+	PROTOCOL_NONE,
+#define MESSAGE(name, body, way, fds) PROTOCOL_##name,
 #include "lifecycle/protocol.def"
-	MESSAGE_TYPE_COUNT
+	PROTOCOL_TYPE_COUNT
 };
 
 enum protocol_way { PROTOCOL_UP, PROTOCOL_DOWN };
@@ -157,7 +158,7 @@ struct message_end {
 	char text[PROTOCOL_TEXT_BYTES];
 };
 
-struct message {
+struct protocol_message {
 	struct message_header header;
 	union {
 		struct message_empty empty;
@@ -179,15 +180,15 @@ struct message {
 };
 
 /* Zero @message and fill its header. Then fill the body, then ask for its length. */
-void protocol_begin(struct message *message, enum message_type type, uint64_t serial);
+void protocol_begin(struct protocol_message *message, enum message_type type, uint64_t serial);
 /* Bytes of a message whose body is filled, and note them in its header. */
-size_t protocol_length(struct message *message);
+size_t protocol_length(struct protocol_message *message);
 
 /* Is what came in (@bytes, with @fds descriptors) a message that may go @way? Then *ret_message is it. INVALID with one line
  * that names the fix: too short, no message of ours, another version, an unknown type, of the wrong side, cut off, oversized, a
  * value out of range, a text without an end, descriptors where none belong. Allocates nothing, touches no descriptor. */
 enum sublet_err protocol_decode(const void *bytes, size_t size_bytes, unsigned int fds, enum protocol_way way,
-	struct message *ret_message, struct errinfo *reterr);
+	struct protocol_message *ret_message, struct errinfo *reterr);
 
 /* Copy @text into a field of @room bytes, cut off where it does not fit, zeros behind it. NULL is empty. */
 void protocol_text(char *field, size_t room, const char *text);
