@@ -374,6 +374,58 @@ static void end_use(struct contexts *contexts, uint64_t id, bool gone)
 	ranked_unlock(&contexts->lock);
 }
 
+CUcontext contexts_borrow(struct contexts *contexts, int device, uint64_t wanted, uint64_t *ret_id)
+{
+	struct context *best = NULL;
+	CUcontext handle = NULL;
+
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->count; i++) {
+		struct context *context = &contexts->list[i];
+
+		if (context->device != device || context->dying)
+			continue;
+		if (!best || context->id == wanted || (context->primary && best->id != wanted))
+			best = context;
+	}
+	if (best) {
+		best->users++;
+		*ret_id = best->id;
+		handle = best->handle;
+	}
+	ranked_unlock(&contexts->lock);
+	return handle;
+}
+
+void contexts_return(struct contexts *contexts, uint64_t id)
+{
+	end_use(contexts, id, false);
+}
+
+CUresult contexts_mark_stream(struct contexts *contexts, uint64_t id, CUstream stream, struct context_mark *ret_mark)
+{
+	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	struct context *context;
+
+	*ret_mark = (struct context_mark){0};
+	ranked_lock(&contexts->lock);
+	context = find_id(contexts, id);
+	if (context) {
+		*ret_mark = (struct context_mark){.handle = context->handle, .context_id = id};
+		result = CUDA_SUCCESS;
+		if (context->spare_count)
+			ret_mark->event = context->spare[--context->spare_count];
+		else
+			result = make_event(contexts->driver, context->handle, &ret_mark->event);
+	}
+	if (result == CUDA_SUCCESS)
+		result = contexts->driver->EventRecord(ret_mark->event, stream);
+	if (result != CUDA_SUCCESS && ret_mark->event)
+		keep_or_destroy(contexts, ret_mark);
+	ranked_unlock(&contexts->lock);
+	return result;
+}
+
 CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own)
 {
 	/* One context per round, chosen by id under the lock, waited for without it. */

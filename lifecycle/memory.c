@@ -27,7 +27,8 @@ static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocati
 		contexts_access_list(&lc->contexts, allocation->device, access, ACCESS_MAX, ret_generation);
 
 	return backing_create(&allocation->backing, &lc->driver, &lc->devices[allocation->device].kind, &source,
-		allocation->address, allocation->span_bytes, access, access_count, reterr);
+		allocation->address, allocation->span_bytes, lifecycle_extent_bytes(lc, allocation->device), access, access_count,
+		reterr);
 }
 
 /* Commit. Peers enabled since the pages were mapped are given their rights first. From here on another thread may end the
@@ -61,7 +62,7 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	ranked_unlock(&lc->records.lock);
 	if (published)
 		return SUBLET_OK;
-	stats_freed(stats, span_bytes, size_bytes);
+	stats_freed(stats, span_bytes, size_bytes, RESIDENCY_DEVICE);
 	backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
 	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
@@ -153,26 +154,26 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 
 static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bool stream_ordered, CUresult *ret_result)
 {
-	struct allocation *allocation = records_detach(&lc->records, address);
+	const struct allocation_view *view;
+	struct detached detached;
 	struct driver_scope scope;
-	struct stats_device *stats;
-	uint64_t span_bytes, size_bytes;
 
-	if (!allocation)
+	if (!records_detach(&lc->records, address, &detached))
 		return MEMORY_PASS;
-	/* Read now: after reclaim_free the record is the helper's. */
-	stats = &lc->stats->device[allocation->device];
-	span_bytes = allocation->span_bytes;
-	size_bytes = allocation->size_bytes;
-	driver_enter(&lc->driver, &scope);
-	*ret_result = reclaim_free(lc, allocation, stream_ordered);
-	driver_leave(&lc->driver, &scope);
+	*ret_result = CUDA_SUCCESS;
+	/* One that is being moved is the mover's to give back: nothing in flight uses it but the mover's copies. */
+	if (detached.allocation) {
+		driver_enter(&lc->driver, &scope);
+		*ret_result = reclaim_free(lc, detached.allocation, stream_ordered);
+		driver_leave(&lc->driver, &scope);
+	}
 	if (*ret_result != CUDA_SUCCESS) {
 		/* Cannot fail: its leaves exist since it was first published. */
-		(void)records_reattach(&lc->records, allocation);
+		(void)records_reattach(&lc->records, detached.allocation);
 		return MEMORY_ANSWERED;
 	}
-	stats_freed(stats, span_bytes, size_bytes);
+	view = &detached.view;
+	stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
 	return MEMORY_ANSWERED;
 }
 
@@ -207,7 +208,8 @@ void memory_replay_access(struct lifecycle *lc, int to, int revoked)
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
 		CUresult result;
 
-		if (allocation->device != to)
+		/* What is moving gets its rights from the mover, what is away when it comes back. */
+		if (allocation->device != to || allocation->moving || !allocation->backing.count)
 			continue;
 		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count);
 		if (result != CUDA_SUCCESS)
