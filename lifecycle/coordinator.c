@@ -409,6 +409,7 @@ void coordinator_free(struct coordinator *c)
 	if (c->listener >= 0)
 		endpoint_remove(c->folder_fd);
 	close_fd(c->listener);
+	close_fd(c->lock_fd); /* before the peers are let go: who waited for this end may serve the session next */
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
 		peer_left(c, peer, true);
 	requests_release(c);
@@ -421,6 +422,5 @@ void coordinator_free(struct coordinator *c)
 	close_fd(c->epoll);
 	close_fd(c->spare_fd);
 	close_fd(c->folder_fd);
-	close_fd(c->lock_fd);
 	free(c);
 }

@@ -91,7 +91,7 @@ static void describe_holders(const struct coordinator *c, char *text, size_t roo
 	}
 }
 
-static void answer(struct coordinator *c, struct peer *client, enum message_type type, uint64_t serial, bool granted,
+static void answer(struct coordinator *c, struct peer *client, enum protocol_type type, uint64_t serial, bool granted,
 	const char *text, int fd)
 {
 	struct protocol_message message;

@@ -37,6 +37,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	reclaim_init(&lc->reclaim);
 	host_pool_init(&lc->host_pool);
 	service_init(lc);
+	client_init(&lc->client);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -47,6 +48,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct detached detached;
 
+	client_release(lc);
 	service_release(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
@@ -72,6 +74,7 @@ void lifecycle_release(struct lifecycle *lc)
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	client_stop(lc, 200ull * 1000000ull);
 	service_stop(lc, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
 }
@@ -82,6 +85,7 @@ void lifecycle_forget(struct lifecycle *lc)
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
 	service_forget(&lc->service);
+	client_forget(&lc->client);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
 }

@@ -12,6 +12,7 @@
 #include "lifecycle/arena.h"
 #include "lifecycle/backing.h"
 #include "lifecycle/captures.h"
+#include "lifecycle/client.h"
 #include "lifecycle/contexts.h"
 #include "lifecycle/driver.h"
 #include "lifecycle/gate.h"
@@ -71,6 +72,7 @@ struct lifecycle {
 	struct mover mover;
 	struct gate gate;
 	struct service service;
+	struct client client;
 	struct native native;
 };
 

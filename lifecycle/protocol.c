@@ -43,7 +43,7 @@ void protocol_text(char *field, size_t room, const char *text)
 	memset(field + length, 0, room - length);
 }
 
-void protocol_begin(struct protocol_message *message, enum message_type type, uint64_t serial)
+void protocol_begin(struct protocol_message *message, enum protocol_type type, uint64_t serial)
 {
 	memset(message, 0, sizeof(*message));
 	message->header.magic = PROTOCOL_MAGIC;
@@ -95,7 +95,7 @@ static bool served_is_good(const struct message_served *served)
 /* Are the values of the body within bounds? Its size is known to be right. */
 static bool body_is_good(const struct protocol_message *m)
 {
-	switch ((enum message_type)m->header.type) {
+	switch ((enum protocol_type)m->header.type) {
 	case PROTOCOL_HELLO:
 		return (m->hello.peer == PEER_CLIENT || m->hello.peer == PEER_CONTROL) &&
 		       m->hello.host_bytes <= PROTOCOL_AMOUNT_MAX && ENDS(m->hello.role) && ENDS(m->hello.command);

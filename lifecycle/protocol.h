@@ -28,7 +28,7 @@ enum {
 #define PROTOCOL_ALL UINT32_MAX	 /* as an object's number: all of them; in a row: no policy says which it is */
 #define PROTOCOL_EVERYTHING "everything" /* what people call that */
 
-enum message_type {
+enum protocol_type {
 	PROTOCOL_NONE,
 #define MESSAGE(name, body, way, fds) PROTOCOL_##name,
 #include "lifecycle/protocol.def"
@@ -43,7 +43,7 @@ enum protocol_verb { VERB_OFFLOAD, VERB_PARK, VERB_RESTORE, VERB_DISCARD, VERB_C
 struct message_header {
 	uint32_t magic;
 	uint16_t version;
-	uint16_t type;	 /* enum message_type */
+	uint16_t type;	 /* enum protocol_type */
 	uint32_t length; /* of the whole message */
 	uint32_t spare;	 /* 0 */
 	uint64_t serial; /* chosen by who asks; an answer carries its question's */
@@ -180,7 +180,7 @@ struct protocol_message {
 };
 
 /* Zero @message and fill its header. Then fill the body, then ask for its length. */
-void protocol_begin(struct protocol_message *message, enum message_type type, uint64_t serial);
+void protocol_begin(struct protocol_message *message, enum protocol_type type, uint64_t serial);
 /* Bytes of a message whose body is filled, and note them in its header. */
 size_t protocol_length(struct protocol_message *message);
 

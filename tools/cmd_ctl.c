@@ -394,6 +394,9 @@ static int stop(struct session_link *link)
 	protocol_begin(&message, PROTOCOL_ASK_STOP, 0);
 	if (!session_link_ask(link, &message) || !session_link_next(link, STATUS_WAIT_NS, &message))
 		return STATUS_BAD;
+	if (!session_link_end(link, STATUS_WAIT_NS))
+		return fail(STATUS_BAD, "the coordinator (pid %d) was told to stop and does not end; 'kill %d' ends it", (int)link->pid,
+			(int)link->pid);
 	fprintf(stderr, "sublet: the coordinator (pid %d) ends; processes of the session go on as they are\n", (int)link->pid);
 	return STATUS_GOOD;
 }

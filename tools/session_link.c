@@ -139,6 +139,23 @@ bool session_link_next(struct session_link *link, uint64_t wait_ns, struct proto
 	       STATUS_GOOD;
 }
 
+bool session_link_end(struct session_link *link, uint64_t wait_ns)
+{
+	uint64_t deadline = clock_now_ns() + wait_ns;
+	struct protocol_message message;
+	enum endpoint_carried carried;
+	int fd;
+
+	while ((carried = endpoint_receive(link->fd, PROTOCOL_DOWN, &message, &fd, NULL)) == CARRIED ||
+		carried == CARRIED_NOT_YET) {
+		if (carried == CARRIED && fd >= 0)
+			close(fd);
+		if (!endpoint_wait(link->fd, false, deadline))
+			return false;
+	}
+	return true;
+}
+
 bool session_link_keep(struct session_link *link)
 {
 	struct protocol_message message;

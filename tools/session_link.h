@@ -34,6 +34,9 @@ bool session_link_ask(struct session_link *link, struct protocol_message *messag
 /* The next message of the answer. Waits @wait_ns at most. False after one line. */
 bool session_link_next(struct session_link *link, uint64_t wait_ns, struct protocol_message *ret_message);
 
+/* Wait until the other side has closed the connection. False: not within @wait_ns. */
+bool session_link_end(struct session_link *link, uint64_t wait_ns);
+
 /* Have the coordinator stay as long as this process does, whatever it becomes. False after one line. */
 bool session_link_keep(struct session_link *link);
 
