@@ -262,6 +262,7 @@ static void handle_control(struct coordinator *c, struct peer *peer, const struc
 		break;
 	case PROTOCOL_ASK_KEEP:
 		peer->keeps = true;
+		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "stays for pid %d", (int)peer->pid);
 		control_end(c, peer, serial, 0, SUBLET_OK, "");
 		break;
 	default:

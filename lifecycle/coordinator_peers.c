@@ -108,7 +108,7 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
 		requests_peer_gone(c, peer);
 		return;
 	}
-	if (peer->kind == PEER_CLIENT)
+	if (peer->kind == PEER_CLIENT || peer->keeps)
 		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s %s", peer_name(peer, who, sizeof(who)),
 			process_ended ? "has ended" : "has left");
 	drop(c, peer);

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int getsockopt(int fd, int level, int option, void *value, socklen_t *bytes)
+__attribute__((visibility("default"))) int getsockopt(int fd, int level, int option, void *value, socklen_t *bytes)
 {
 	long result = syscall(SYS_getsockopt, fd, level, option, value, bytes);
 
