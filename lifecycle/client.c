@@ -123,7 +123,8 @@ static bool receive_by(int fd, uint64_t deadline_ns, struct protocol_message *me
 	return carried == CARRIED;
 }
 
-static bool say_hello(struct lifecycle *lc, int fd, struct errinfo *reterr)
+/* Whether it arrives is seen by the answer: who is turned away is told so even when this finds nobody. */
+static void say_hello(struct lifecycle *lc, int fd)
 {
 	struct client *client = &lc->client;
 	struct protocol_message message;
@@ -137,10 +138,7 @@ static bool say_hello(struct lifecycle *lc, int fd, struct errinfo *reterr)
 	protocol_text(message.hello.role, sizeof(message.hello.role), client->given_role);
 	protocol_text(message.hello.command, sizeof(message.hello.command), lc->stats->comm);
 	protocol_length(&message);
-	if (endpoint_send(fd, &message, -1, reterr) == CARRIED)
-		return true;
-	errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the session's coordinator has gone");
-	return false;
+	endpoint_send(fd, &message, -1, NULL);
 }
 
 /* Welcome, policy, role. On success the connection is the client's. */
@@ -152,7 +150,8 @@ static bool shake_hands(struct lifecycle *lc, int fd, uint64_t deadline_ns, stru
 	int policy_fd;
 	bool good;
 
-	if (!say_hello(lc, fd, reterr) || !receive_by(fd, deadline_ns, &message, &policy_fd, reterr))
+	say_hello(lc, fd);
+	if (!receive_by(fd, deadline_ns, &message, &policy_fd, reterr))
 		return false;
 	good = message.header.type == PROTOCOL_WELCOME && (policy_fd >= 0) == (message.welcome.policy_bytes > 0);
 	if (!good)

@@ -133,7 +133,8 @@ static void do_request(struct lifecycle *lc, const struct message_serve *serve, 
 	const bool has_policy = current && current->bytes;
 
 	if (serve->rule == PROTOCOL_ALL) {
-		if (has_policy && current->has_pinned && serve->verb != VERB_RESTORE)
+		/* the service itself asks about each rule before it discards */
+		if (has_policy && current->has_pinned && (serve->verb == VERB_OFFLOAD || serve->verb == VERB_PARK))
 			do_unpinned(lc, serve, &current->policy, served);
 		else
 			do_one(lc, serve, SERVICE_ALL, served);

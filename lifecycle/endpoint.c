@@ -200,11 +200,12 @@ enum endpoint_carried endpoint_receive(int fd, enum protocol_way way, struct pro
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
 	unsigned int fds;
 	ssize_t got;
-	int passed;
+	int passed, reset = 0;
 
+	/* A reset is told once, before what was sent in front of it: a refusal to somebody whose hello was not even read. */
 	do
 		got = recvmsg(fd, &envelope, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	while (got < 0 && errno == EINTR);
+	while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !reset++)));
 	if (got < 0 && errno == EAGAIN)
 		return CARRIED_NOT_YET;
 	if (got < 0 && errno == ECONNRESET)

@@ -403,11 +403,14 @@ static int stop(struct session_link *link)
 
 static int carry_out(struct session_link *link, const char *session, const struct options *options)
 {
+	const bool needs_status = options->verb >= VERB_COUNT || options->filter.role || options->filter.pid;
 	struct ctl_status status;
 	int code;
 
 	if (options->verb == VERB_STOP)
 		return stop(link);
+	if (!needs_status)
+		return serve(link, options);
 	code = gather(link, session, &status);
 	if (!code)
 		code = check_filter(&status, &options->filter);

@@ -17,7 +17,7 @@ static const char no_answer[] = "the session's coordinator (pid %d) does not ans
 
 static bool send_message(struct session_link *link, struct protocol_message *message)
 {
-	struct errinfo error = {.text = "the session's coordinator has gone; try again"};
+	struct errinfo error = {0};
 	uint64_t deadline = clock_now_ns() + ANSWER_WAIT_NS;
 	enum endpoint_carried carried;
 
@@ -25,7 +25,8 @@ static bool send_message(struct session_link *link, struct protocol_message *mes
 	while ((carried = endpoint_send(link->fd, message, -1, &error)) == CARRIED_NOT_YET)
 		if (!endpoint_wait(link->fd, true, deadline))
 			return fail(STATUS_BAD, no_answer, (int)link->pid, (int)link->pid) == STATUS_GOOD;
-	return carried == CARRIED || fail(STATUS_BAD, "%s", error.text) == STATUS_GOOD;
+	/* who was turned away is told so by what it receives */
+	return carried == CARRIED || carried == CARRIED_END || fail(STATUS_BAD, "%s", error.text) == STATUS_GOOD;
 }
 
 static bool receive(struct session_link *link, uint64_t wait_ns, struct protocol_message *ret_message, int *ret_fd)

@@ -347,7 +347,6 @@ class Troubles(session.Case):
         # asked over what stands at the socket's number now; it notices, and joins again
         self.sublet("ctl", "status")
         self.eventually(lambda: [c["answered"] for c in self.given_status()["clients"]] == [True], seconds=30)
-        self.given_json("park", "--all")
         self.assertEqual(holder.say("files"), "as they were")
         self.assertEqual(os.path.getsize(os.path.join(self.folder, "files")), 0)
 
@@ -355,12 +354,16 @@ class Troubles(session.Case):
         self.given_served()
         holder = self.given_holder((8,), "--role", "rollout")
         child = int(holder.say("fork"))
-        names = [os.readlink("/proc/%d/fd/%s" % (child, fd)) for fd in os.listdir("/proc/%d/fd" % child)]
-        self.assertEqual([name for name in names if name.startswith("socket:")], [])
+        self.eventually(lambda: not self.given_sockets(child), "the child has let go of the socket")
+        self.assertEqual(len(self.given_sockets(holder.pid)), 1)
         self.assertEqual([c["pid"] for c in self.given_status()["clients"]], [holder.pid])
         self.assertEqual(holder.end(), 0)
         self.eventually(lambda: self.given_status()["clients"] == [])
         os.kill(child, signal.SIGKILL)
+
+    def given_sockets(self, pid):
+        names = [os.readlink("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)]
+        return [name for name in names if name.startswith("socket:")]
 
     def twenty_processes_are_asked_at_once(self):
         self.given_served()
