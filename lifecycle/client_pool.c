@@ -35,7 +35,7 @@ void client_answered(struct client *client, const struct protocol_message *messa
 {
 	struct client_question *question = &client->question;
 
-	if (question->serial == message->header.serial && !question->answered) {
+	if (question->serial && question->serial == message->header.serial && !question->answered) {
 		question->verdict = message->verdict;
 		question->fd = fd;
 		question->answered = true;

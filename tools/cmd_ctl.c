@@ -61,16 +61,6 @@ struct options {
 	int objects_count;
 };
 
-static int parse_number(const char *what, const char *text, double least, double most, double *ret)
-{
-	char *end;
-
-	*ret = strtod(text, &end);
-	if (*text && !*end && *ret >= least && *ret <= most)
-		return STATUS_GOOD;
-	return fail(STATUS_USAGE, "'%s' is no %s; see 'sublet ctl -h'", text, what);
-}
-
 static int parse_verb(char *word, struct options *options)
 {
 	const char *near;
@@ -130,15 +120,13 @@ static int parse(int argc, char **argv, struct options *options)
 			options->filter.role = optarg;
 			break;
 		case 'p':
-			status = parse_number("process id", optarg, 1, INT32_MAX, &number);
-			if (status)
-				return status;
+			if (!command_number(optarg, 1, INT32_MAX, &number))
+				return fail(STATUS_USAGE, "'%s' is no process id; see 'sublet ctl -h'", optarg);
 			options->filter.pid = (int)number;
 			break;
 		case 't':
-			status = parse_number("time in seconds", optarg, 0.001, 86400, &number);
-			if (status)
-				return status;
+			if (!command_number(optarg, 0.001, 86400, &number))
+				return fail(STATUS_USAGE, "'%s' is no time in seconds; see 'sublet ctl -h'", optarg);
 			options->timeout_ns = (uint64_t)(number * 1e9);
 			break;
 		case 'j':

@@ -17,7 +17,8 @@ static const char help[] =
 	"options:\n"
 	"      --session NAME  the session to serve: a name, or a folder (with a slash in it); default: 'default'\n"
 	"      --policy FILE   its policy; without one all allocations are one object, 'everything'\n"
-	"      --background    detach; log to coordinator.log in the session folder, end 30 s after the last process\n"
+	"      --background    detach, and log to coordinator.log in the session folder\n"
+	"      --linger SECS   end so long after the last process has left; default: 30 with --background, else never\n"
 	"  -h, --help          this text\n"
 	"\n"
 	"'sublet run --policy FILE' does it by itself. Without --background it serves until Ctrl-C or 'sublet ctl stop'.\n"
@@ -34,6 +35,7 @@ static const char help[] =
 struct options {
 	const char *session, *policy;
 	bool background;
+	double linger_s; /* 0: not given */
 };
 
 /* Returns -1 to go on, else the exit status. */
@@ -43,6 +45,7 @@ static int parse(int argc, char **argv, struct options *options)
 		{"session", required_argument, NULL, 's'},
 		{"policy", required_argument, NULL, 'p'},
 		{"background", no_argument, NULL, 'b'},
+		{"linger", required_argument, NULL, 'l'},
 		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
@@ -56,6 +59,10 @@ static int parse(int argc, char **argv, struct options *options)
 			break;
 		case 'p':
 			options->policy = optarg;
+			break;
+		case 'l':
+			if (!command_number(optarg, 0.001, 1e6, &options->linger_s))
+				return fail(STATUS_USAGE, "'%s' is no time in seconds; see 'sublet serve -h'", optarg);
 			break;
 		case 'b':
 			options->background = true;
@@ -92,6 +99,7 @@ int cmd_serve(int argc, char **argv)
 	options.session = session;
 	options.policy_name = given.policy;
 	options.policy = source.block;
+	options.linger_ns = (uint64_t)((given.linger_s > 0 ? given.linger_s : given.background ? 30 : 0) * 1e9);
 	if (serve_pool_bytes(&source.block, &options.pool_bytes))
 		status = given.background ? serve_beside(&options) : serve_here(&options);
 	if (given.policy)

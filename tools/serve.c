@@ -22,7 +22,6 @@
 #include "tools/policy_file.h"
 #include "tools/session_link.h"
 
-#define LINGER_NS (30ull * 1000000000ull)
 #define START_LOCK "start.lock"
 
 enum { REPORT_FD = 3, LOG_BYTES_MAX = 1 << 20 };
@@ -73,7 +72,7 @@ bool serve_pool_bytes(const struct policy_block *policy, uint64_t *ret_bytes)
 }
 
 /* The coordinator of @options, or an exit status after one line. */
-static int begin(const struct serve_options *options, uint64_t linger_ns, struct coordinator **ret)
+static int begin(const struct serve_options *options, struct coordinator **ret)
 {
 	struct coordinator_config config = {
 		.session = options->session,
@@ -81,7 +80,7 @@ static int begin(const struct serve_options *options, uint64_t linger_ns, struct
 		.policy_bytes = options->policy.size_bytes,
 		.policy_name = options->policy_name,
 		.pool_bytes = options->pool_bytes,
-		.linger_ns = linger_ns,
+		.linger_ns = options->linger_ns,
 	};
 	struct errinfo error;
 	pid_t other;
@@ -110,7 +109,7 @@ int serve_here(const struct serve_options *options)
 {
 	struct coordinator *coordinator;
 	char pool[16];
-	int status = begin(options, 0, &coordinator);
+	int status = begin(options, &coordinator);
 
 	if (status)
 		return status;
@@ -167,7 +166,7 @@ static int serve_detached(const struct serve_options *options, int report_fd)
 	if (chdir("/"))
 		return STATUS_BAD;
 	fail_into(refusal, sizeof(refusal));
-	status = begin(options, LINGER_NS, &coordinator);
+	status = begin(options, &coordinator);
 	fail_into(NULL, 0);
 	if (write(REPORT_FD, status ? refusal : "+", status ? strlen(refusal) : 1) < 0)
 		status = STATUS_BAD;

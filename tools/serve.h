@@ -13,6 +13,7 @@ struct serve_options {
 	const char *policy_name;     /* NULL: no policy */
 	struct policy_block policy;  /* bytes NULL: no policy */
 	uint64_t pool_bytes;
+	uint64_t linger_ns; /* ends so long after the last process of the session has left; 0: only when told to */
 };
 
 /* Cap of the host pool: SUBLET_HOST_POOL, else what @policy (NULL: none) says, else half of the memory this process may use.
@@ -23,8 +24,7 @@ bool serve_pool_bytes(const struct policy_block *policy, uint64_t *ret_bytes);
 int serve_here(const struct serve_options *options);
 
 /* Start a coordinator that has nothing of this process's: no descriptor, no terminal, no session of it; it writes to
- * coordinator.log in the session folder and ends 30 s after the last process of the session. Returns when it serves, or with
- * one line on stderr when it does not. */
+ * coordinator.log in the session folder. Returns when it serves, or with one line on stderr when it does not. */
 int serve_beside(const struct serve_options *options);
 
 /* For `sublet run`: see that the session has a coordinator with the policy of file @policy, start one if there is none (by

@@ -120,6 +120,48 @@ class Serve(session.Case):
         self.assertAlmostEqual(self.given_status()["host_pool"]["bytes"], half // 2, delta=MIB)
 
 
+class Ends(session.Case):
+    """By itself, once nobody is left. The time it stays is short here."""
+
+    def given_lingering(self, seconds="1"):
+        got = self.sublet("serve", "--background", "--linger", seconds, "--policy", self.policy)
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+
+    def given_ended(self):
+        self.eventually(lambda: not os.path.exists(os.path.join(self.session, "socket")), "it ends")
+        self.given_log_has("ends: no process of the session is left")
+
+    def when_nobody_ever_came(self):
+        self.given_lingering()
+        self.given_ended()
+
+    def after_the_last_client(self):
+        self.given_lingering()
+        holders = [self.given_holder((8,)) for _ in range(2)]
+        self.assertEqual(holders[0].end(), 0)
+        time.sleep(2.5)
+        self.assertEqual(len(self.given_status()["clients"]), 1)
+        holders[1].child.kill()
+        self.given_ended()
+
+    def not_while_a_program_lives_that_was_started_in_the_session(self):
+        self.given_lingering()
+        child = subprocess.Popen([harness.EXE, "run", "--session", self.session, "--", "sleep", "60"], env=self.env)
+        self.children.append(child)
+        self.given_log_has("stays for pid %d" % child.pid)
+        time.sleep(2.5)
+        self.assertEqual(self.given_status()["clients"], [])
+        child.kill()
+        self.given_ended()
+
+    def a_command_is_no_reason_to_stay(self):
+        self.given_lingering("2")
+        peer = Peer(self.session)
+        peer.join(peer=CONTROL)
+        self.given_ended()
+        peer.close()
+
+
 class Refusals(session.Case):
     def policy_with_errors_is_said_as_check_says_it(self):
         with open(self.policy, "w") as text:
@@ -150,6 +192,10 @@ class Refusals(session.Case):
     def words_that_are_none_of_serve_exit_2(self):
         self.refuses(2, "'sublet serve' takes no 'grpo.yaml'; a policy is given by --policy FILE", "serve", "grpo.yaml")
         self.refuses(2, "unknown option '--polcy'; did you mean '--policy'?", "serve", "--polcy", "x")
+
+    def times_that_are_none_exit_2(self):
+        for text in ("", "x", "-1", "0", "nan"):
+            self.refuses(2, "'%s' is no time in seconds" % text, "serve", "--linger", text)
 
     def folder_that_cannot_be_written_exits_1(self):
         self.refuses(1, "session folder '/proc/self'", "serve", "--session", "/proc/self")
