@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,7 +70,8 @@ static void disconnect(struct client *client)
 
 static int move_away(int fd)
 {
-	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FD_LEAST);
+	/* by number: glibc's fcntl is called fcntl64, which another C library has not, and its programs load this one too */
+	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FD_LEAST);
 
 	if (moved < 0)
 		return fd; /* such numbers are over the limit here */
