@@ -5,13 +5,13 @@ import os
 import struct
 
 MAGIC = 0x53544154534C4253
-VERSION = 2
+VERSION = 3
 DEVICES = 16
 NATIVE = ("small", "capture", "refused", "pitched", "uvm", "pool", "array", "vmm", "pinned")
 
-HEAD = struct.Struct("<QIIiIQQQII32s16sIIQQQ")
+HEAD = struct.Struct("<QIIiIQQQII32s16sIIQQQQQQ")
 BYTES = struct.Struct("<QQQQ")  # bytes, peak, count, total count
-REST = struct.Struct("<QQQ")  # requested, pending, cached
+REST = struct.Struct("<96xQQQ")  # requested, pending, cached
 DEVICE_BYTES = BYTES.size * (1 + len(NATIVE)) + REST.size
 
 
@@ -29,7 +29,7 @@ class Page:
 
     def __init__(self, data):
         (magic, version, size, self.pid, self.state, self.start, self.page_id, self.run_id, self.locked, _, role, comm,
-         self.active, count, self.mapped, self.by_name, self.unknown) = HEAD.unpack_from(data, 0)
+         self.active, count, _, _, _, self.mapped, self.by_name, self.unknown) = HEAD.unpack_from(data, 0)
         if magic != MAGIC or version != VERSION or size != len(data) or size != HEAD.size + DEVICES * DEVICE_BYTES:
             raise ValueError("not a stats page of version %d: raise this reader's version with the header's" % VERSION)
         self.comm = comm.split(b"\0")[0].decode()
