@@ -31,12 +31,15 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	lc->stats = stats;
 	lc->device_count = count < STATS_DEVICES ? count : STATS_DEVICES;
 	stats->device_count = (uint32_t)lc->device_count;
+	gate_init(&lc->gate, config->gate_fences);
+	callbacks_init(&lc->callbacks);
 	captures_init(&lc->captures, &lc->driver);
 	contexts_init(&lc->contexts, &lc->driver);
 	records_init(&lc->records, &lc->granules);
 	reclaim_init(&lc->reclaim);
 	host_pool_init(&lc->host_pool);
 	service_init(lc);
+	client_init(&lc->client);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -47,7 +50,9 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct detached detached;
 
-	service_release(lc);
+	client_release(lc);
+	service_release(lc); /* it holds, and a hold may be what the drainer works for */
+	drainer_join(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while (records_detach_of_context(&lc->records, NULL, &detached)) {
@@ -67,23 +72,38 @@ void lifecycle_release(struct lifecycle *lc)
 	records_release(&lc->records);
 	contexts_release(&lc->contexts, true);
 	captures_release(&lc->captures);
+	callbacks_release(&lc->callbacks);
+	gate_release(&lc->gate);
 	granules_release(&lc->granules);
 }
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	client_stop(lc, 200ull * 1000000ull);
 	service_stop(lc, 200ull * 1000000ull);
+	drainer_stop(&lc->drainer, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
+	gate_open(lc); /* nobody is left to do it, and destructors of the application may copy yet */
 }
 
 void lifecycle_forget(struct lifecycle *lc)
 {
+	gate_forget(&lc->gate);
+	drainer_forget(&lc->drainer);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
 	service_forget(&lc->service);
+	client_forget(&lc->client);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
+	for (int d = 0; d < lc->device_count; d++) {
+		int preparing = DEVICE_PREPARING;
+
+		/* By a thread that is not here, and that this one may be waiting for; or by this one, which will say how it ends. */
+		__atomic_compare_exchange_n(&lc->devices[d].readiness, &preparing, DEVICE_UNUSABLE, false, __ATOMIC_ACQ_REL,
+			__ATOMIC_ACQUIRE);
+	}
 }
 
 uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device)
@@ -171,13 +191,16 @@ bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t by
 
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 {
-	if (context && device >= 0 && device < lc->device_count)
+	/* also those beyond STATS_DEVICES: their work may use the memory of others */
+	if (context && device >= 0)
 		contexts_note(&lc->contexts, context, device);
 }
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
+	gate_kernels_gone(&lc->gate); /* its modules end with it */
 	contexts_end_begin(&lc->contexts, context, end);
+	end->capture_moment = captures_moment(&lc->captures);
 }
 
 void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone)
@@ -187,7 +210,7 @@ void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end,
 		return;
 	}
 	contexts_drop(&lc->contexts, end);
-	if (captures_context_gone(&lc->captures, end->handle))
+	if (captures_context_gone(&lc->captures, end->capture_moment, end->handle))
 		reclaim_kick(lc);
 }
 

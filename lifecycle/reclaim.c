@@ -3,12 +3,13 @@
 #include "lifecycle/reclaim.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
+#include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
 
 /* A refusal that was not of the moment is asked about again at this rate. */
@@ -20,6 +21,7 @@
 enum step {
 	STEP_EMPTY,
 	STEP_NOT_READY, /* work is still running, or something is being captured */
+	STEP_REFUSED,   /* the driver does not tell, and no context says that it is lost */
 	STEP_DONE,
 };
 
@@ -42,7 +44,19 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 	uint64_t until = clock_now_ns() + ns;
 	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
 
+	if (reclaim->forgotten) {
+		clock_sleep_ns(ns);
+		return;
+	}
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
+}
+
+/* Caller holds the lock. Nobody waits in a forked child, and the threads that waited in its parent would be waited for:
+ * glibc lets no second group of waiters be woken before the first has left (seen with glibc 2.36). */
+static void tell_changed(struct reclaim *reclaim)
+{
+	if (!reclaim->forgotten)
+		pthread_cond_broadcast(&reclaim->changed);
 }
 
 bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
@@ -54,7 +68,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	if (!ranked_lock_within(&reclaim->lock, wait_ns))
 		return false;
 	reclaim->stop = true;
-	pthread_cond_broadcast(&reclaim->changed);
+	tell_changed(reclaim);
 	while (reclaim->busy && clock_now_ns() < deadline)
 		wait_changed(reclaim, 1000000);
 	quiet = !reclaim->busy;
@@ -84,6 +98,8 @@ void reclaim_forget(struct reclaim *reclaim)
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->stop = true;
 	reclaim->busy = false;
+	reclaim->giving_back = 0;
+	reclaim->forgotten = true;
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
@@ -99,14 +115,13 @@ static void add_pending(struct lifecycle *lc, const struct allocation *allocatio
  * Without @may_wait nothing is waited for: NOT_READY where only synchronising would tell. */
 static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool may_wait)
 {
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED, own = CUDA_SUCCESS;
-	size_t count = 0;
+	CUresult result, own = CUDA_SUCCESS;
+	uint32_t count = 0;
 
-	if (!captures_exclude(&lc->captures))
-		return CUDA_ERROR_NOT_READY;
 	if (!lc->config.free_sync)
-		result = contexts_mark(&lc->contexts, allocation->marks, MARKS_MAX, &count);
-	captures_admit(&lc->captures);
+		result = drain_mark(lc, allocation->marks, MARKS_MAX, &count);
+	else
+		result = captures_under_way(&lc->captures, NULL) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
 	/* As the driver's own free does it. A capture that another thread begins between the check above and this call could
 	 * be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
 	if (result == CUDA_ERROR_NOT_SUPPORTED && !may_wait)
@@ -114,36 +129,20 @@ static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool m
 	if (result == CUDA_ERROR_NOT_SUPPORTED)
 		result = contexts_synchronize(&lc->contexts, allocation->device, &own);
 	if (result == CUDA_SUCCESS) {
-		allocation->mark_count = (uint32_t)count;
+		allocation->mark_count = count;
 		allocation->marked = true;
 	}
 	return result == CUDA_SUCCESS ? own : result;
 }
 
-static void drop_marks(struct lifecycle *lc, struct allocation *allocation)
-{
-	while (allocation->mark_count)
-		context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
-	allocation->marked = false;
-}
-
-/* Has all work passed that may use it? A lost context runs nothing; after an error that says less it is marked again. */
+/* Has all work passed that may use it? After an error that does not tell it is marked again. */
 static bool passed(struct lifecycle *lc, struct allocation *allocation)
 {
-	while (allocation->mark_count) {
-		struct context_mark *last = &allocation->marks[allocation->mark_count - 1];
-		CUresult result = context_mark_query(&lc->contexts, last);
+	CUresult result = drain_passed(lc, allocation->marks, &allocation->mark_count);
 
-		if (result == CUDA_ERROR_NOT_READY)
-			return false;
-		context_mark_give_back(&lc->contexts, last);
-		allocation->mark_count--;
-		if (result != CUDA_SUCCESS && !context_says_lost(result)) {
-			drop_marks(lc, allocation);
-			return false;
-		}
-	}
-	return true;
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		allocation->marked = false;
+	return result == CUDA_SUCCESS;
 }
 
 struct cache_sink {
@@ -170,6 +169,13 @@ static bool cache_put(void *arg, const struct extent *extent)
 	return kept;
 }
 
+/* Caller holds the lock. What was counted up before a fork is not counted in the child. */
+static void count_down(const struct reclaim *reclaim, unsigned *count)
+{
+	if (!reclaim->forgotten || *count)
+		(*count)--;
+}
+
 /* @bytes went back meanwhile (0 at the begin). */
 static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 {
@@ -177,10 +183,10 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 	if (begin) {
 		reclaim->giving_back++;
 	} else {
-		reclaim->giving_back--;
+		count_down(reclaim, &reclaim->giving_back);
 		reclaim->generation++;
 		reclaim->returned_bytes += bytes;
-		pthread_cond_broadcast(&reclaim->changed);
+		tell_changed(reclaim);
 	}
 	ranked_unlock(&reclaim->lock);
 }
@@ -204,7 +210,7 @@ static void strand(struct lifecycle *lc, struct allocation *allocation)
 	allocation->next = lc->reclaim.stranded;
 	lc->reclaim.stranded = allocation;
 	ensure_thread(lc);
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	tell_changed(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -332,7 +338,8 @@ static enum step reclaim_step(struct lifecycle *lc)
 	struct reclaim *reclaim = &lc->reclaim;
 	struct allocation *allocation;
 	struct driver_scope scope;
-	bool ready;
+	enum step step = STEP_DONE;
+	CUresult marked = CUDA_SUCCESS;
 
 	ranked_lock(&reclaim->lock);
 	allocation = reclaim->head;
@@ -347,16 +354,19 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	driver_enter(&lc->driver, &scope);
 	if (!allocation->marked)
-		(void)mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
-	ready = allocation->marked && passed(lc, allocation);
-	if (ready)
+		marked = mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
+	if (allocation->marked && passed(lc, allocation))
 		give_back(lc, allocation);
+	else if (allocation->marked || marked == CUDA_ERROR_NOT_READY)
+		step = STEP_NOT_READY;
+	else
+		step = STEP_REFUSED;
 	driver_leave(&lc->driver, &scope);
 
 	ranked_lock(&reclaim->lock);
-	if (ready) {
-		reclaim->pending--;
-		pthread_cond_broadcast(&reclaim->changed);
+	if (step == STEP_DONE) {
+		count_down(reclaim, &reclaim->pending);
+		tell_changed(reclaim);
 	} else {
 		allocation->next = reclaim->head;
 		reclaim->head = allocation;
@@ -364,7 +374,7 @@ static enum step reclaim_step(struct lifecycle *lc)
 			reclaim->tail = allocation;
 	}
 	ranked_unlock(&reclaim->lock);
-	return ready ? STEP_DONE : STEP_NOT_READY;
+	return step;
 }
 
 static void *reclaim_main(void *arg)
@@ -401,7 +411,7 @@ static void *reclaim_main(void *arg)
 		if (reclaim->stop)
 			break;
 		/* 20 us at first (a free is often followed by an allocation that wants the pages), 1 ms beside long kernels. */
-		if (step == STEP_NOT_READY) {
+		if (step == STEP_NOT_READY || step == STEP_REFUSED) {
 			pause_ns = pause_ns ? pause_ns * 2 : 20000;
 			if (pause_ns > 1000000)
 				pause_ns = 1000000;
@@ -414,7 +424,7 @@ static void *reclaim_main(void *arg)
 	}
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->busy = false;
-	pthread_cond_broadcast(&reclaim->changed);
+	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return NULL;
 }
@@ -423,28 +433,25 @@ static void *reclaim_main(void *arg)
 static void ensure_thread(struct lifecycle *lc)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	sigset_t all, before;
 	int error;
 
 	if (reclaim->stop || (reclaim->thread != RECLAIM_NO_THREAD && reclaim->thread != RECLAIM_UNAVAILABLE))
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&reclaim->handle, NULL, reclaim_main, lc);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = thread_start(&reclaim->handle, reclaim_main, lc);
 	reclaim->thread = error ? RECLAIM_UNAVAILABLE : RECLAIM_RUNNING;
 	if (error)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no helper thread (%s): frees wait for running work",
 			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
 }
 
-/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. */
+/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. What the driver
+ * refuses to tell about is left to the next one who comes. */
 static void drain_here(struct lifecycle *lc)
 {
 	for (;;) {
 		enum step step = reclaim_step(lc);
 
-		if (step == STEP_EMPTY || captures_any(&lc->captures))
+		if (step == STEP_EMPTY || step == STEP_REFUSED || captures_any(&lc->captures))
 			return;
 		if (step == STEP_NOT_READY)
 			clock_sleep_ns(50000);
@@ -482,7 +489,7 @@ static bool queue(struct lifecycle *lc, struct allocation *allocation, bool here
 	reclaim->pending++;
 	ensure_thread(lc);
 	here = here || reclaim->thread != RECLAIM_RUNNING || reclaim->stop;
-	pthread_cond_broadcast(&reclaim->changed);
+	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return here;
 }
@@ -492,7 +499,8 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	CUresult result = mark(lc, allocation, !stream_ordered);
 
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-		drop_marks(lc, allocation);
+		drain_give_up(lc, allocation->marks, &allocation->mark_count);
+		allocation->marked = false;
 		return result;
 	}
 	add_pending(lc, allocation);
@@ -527,7 +535,7 @@ void reclaim_kick(struct lifecycle *lc)
 
 	ranked_lock(&lc->reclaim.lock);
 	here = lc->reclaim.head && lc->reclaim.thread != RECLAIM_RUNNING;
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	tell_changed(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 	if (here)
 		drain_here(lc);

@@ -153,6 +153,18 @@ bool records_reattach(struct records *records, struct allocation *allocation)
 	return published;
 }
 
+bool records_detach_same(struct records *records, struct allocation *allocation, uint64_t serial, struct detached *ret)
+{
+	bool same;
+
+	ranked_lock(&records->lock);
+	same = allocation->state == ALLOCATION_LIVE && allocation->serial == serial;
+	if (same)
+		detach_locked(records, allocation, ret);
+	ranked_unlock(&records->lock);
+	return same;
+}
+
 bool records_detach_of_context(struct records *records, const struct context_end *end, struct detached *ret)
 {
 	struct allocation *allocation;
@@ -200,4 +212,11 @@ bool records_view(struct records *records, uint64_t address, struct allocation_v
 	}
 	ranked_unlock(&records->lock);
 	return inside;
+}
+
+bool records_starts_at(struct records *records, uint64_t address)
+{
+	struct allocation_view view;
+
+	return records_view(records, address, &view) && view.address == address;
 }

@@ -7,9 +7,9 @@ import harness
 
 
 class Faults(neighbours.Case):
-    def given_happened(self, *words, **more):
+    def given_happened(self, *words, program="faults", **more):
         """What the program did inside Sublet's calls: how often, with Sublet."""
-        said = self.same_with_and_without("faults", *words, **more)
+        said = self.same_with_and_without(program, *words, **more)
         return said, int(re.search(r"happened (\d+) times", self.stderr).group(1))
 
     def log_line_into_a_closed_pipe_kills_nobody(self):
@@ -30,6 +30,13 @@ class Faults(neighbours.Case):
                         self.assertGreater(times, 0, (symbol, free))
                     self.assertIn("0 B at the end", self.stderr)
 
+    def fork_beside_another_threads_call(self):
+        """The child goes on with its wrapper, without the thread that held locks, or that it waited for."""
+        for way, free in (("locks", "async"), ("waits", "sync")):
+            said, times = self.given_happened(way, program="forks", SUBLET_FREE=free, allocations=2)
+            self.assertIn("children that ended badly: 0", said, way)
+            self.assertEqual(times, 1, way)
+
     def driver_that_calls_back_into_the_program(self):
         for free in ("async", "sync"):
             said, times = self.given_happened("re_entry", SUBLET_FREE=free, allocations=4)
@@ -44,6 +51,12 @@ class Faults(neighbours.Case):
     def free_on_a_stream_beside_a_capture(self):
         said = self.same_with_and_without("faults", "free_beside_capture", allocations=4)
         self.assertEqual(set(re.findall(r"cuMemFreeAsync (\d+)", said)), {"0"})
+
+    def peer_whose_rights_are_refused_is_not_enabled(self):
+        """Its kernels would have touched what they have no right to. Asked again the driver may have room."""
+        self.same_with_and_without("faults", "peer_refused", allocations=2, SUBLET_SIM_DEVICES="2")
+        self.assertIn("enabled 0\nrights 0 0\nagain 704\n", self.plain_stderr)
+        self.assertIn("enabled 2\nrights 0 0\nagain 0\nrights 3 3\n", self.stderr)
 
     def dlerror_stays_clean_on_a_driver_that_lacks_names(self):
         said = self.same_with_and_without("names", "clean_dlerror", driver=self.path("old_driver"))
