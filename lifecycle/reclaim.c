@@ -260,13 +260,14 @@ static void retry_stranded(struct lifecycle *lc)
 	ranked_lock(&lc->reclaim.lock);
 	list = lc->reclaim.stranded;
 	lc->reclaim.stranded = NULL;
+	/* In one with taking them: who finds none left and settles knows that they are not on their way either. */
+	for (const struct allocation *one = list; one; one = one->next)
+		lc->reclaim.giving_back++;
 	ranked_unlock(&lc->reclaim.lock);
 	while (list) {
 		struct allocation *next = list->next;
-		uint64_t bytes;
+		uint64_t bytes = backing_held_bytes(&list->backing);
 
-		set_giving_back(&lc->reclaim, true, 0);
-		bytes = backing_held_bytes(&list->backing);
 		if (try_give_back(lc, list) != CUDA_SUCCESS)
 			bytes = 0;
 		set_giving_back(&lc->reclaim, false, bytes);

@@ -14,7 +14,7 @@
 #include "lifecycle/lifecycle.h"
 
 /* Between two looks at a mark. A 256 MiB copy takes 5 ms, and others are queued behind it. */
-#define LOOK_NS 20000ull
+#define LOOK_NS 100000ull
 
 /* What was missing, and who has it, as far as this process sees. */
 static enum sublet_err no_room(struct lifecycle *lc, const struct residency_move *move, CUresult result, struct errinfo *reterr)

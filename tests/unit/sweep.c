@@ -99,6 +99,11 @@ static unsigned calls_seen, fork_at;
 static pthread_t scenario_thread;
 static bool forked; /* this process is the child */
 
+bool sweep_in_child(void)
+{
+	return forked;
+}
+
 /* The child's exit status says what it found; it cannot use cmocka, whose jumps lead into the parent's test. */
 enum child_found {
 	CHILD_WELL,

@@ -28,4 +28,7 @@ const char *sweep_where(void);
  * the parent goes on and must come out with nothing left. */
 void sweep_fork(const struct sweep_scenario *scenario);
 
+/* Is this the forked child? It runs the scenario to its end too, with a driver that answers nothing any more. */
+bool sweep_in_child(void);
+
 #endif

@@ -16,6 +16,7 @@ static bool prepare(void)
 	CUresult result;
 
 	fixture_lc.config.extent_bytes = 2 * MIB;
+	fixture_lc.config.free_wait_ns = 2000000;
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		blocks[i] = (struct block){.bytes = sizes[i], .seed = i * 1000 + 1};
 		if (memory_alloc(&fixture_lc, sizes[i], &blocks[i].address, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS ||
@@ -65,6 +66,7 @@ static const char *park_and_restore(void)
 
 static const char *there_and_back_by_all_ways(void)
 {
+	fixture_lc.config.verify = true;
 	go(RESIDENCY_HOST, NULL);
 	go(RESIDENCY_PARKED, NULL);
 	go(RESIDENCY_HOST, NULL);
@@ -97,15 +99,13 @@ static const char *free_where_it_is(void)
 	return outcome();
 }
 
-static const char *verified(void)
-{
-	fixture_lc.config.verify = true;
-	return offload_and_restore();
-}
-
 /* The driver works again: whatever was left where comes back whole. */
 static void bring_back_and_compare(void)
 {
+	/* Memory of the device does not survive a fork. */
+	if (sweep_in_child())
+		return;
+	fixture_lc.config.free_wait_ns = 10000000000ull; /* with a driver that works it need not be short */
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		if (!record_of(blocks[i].address))
 			continue;
@@ -135,7 +135,6 @@ SWEPT(park_and_restore)
 SWEPT(there_and_back_by_all_ways)
 SWEPT(discard_and_restore)
 SWEPT(free_where_it_is)
-SWEPT(verified)
 
 #define TESTS(name) cmocka_unit_test(name##_with_each_call_failing), cmocka_unit_test(name##_with_a_fork_at_each_call)
 
@@ -143,7 +142,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TESTS(offload_and_restore), TESTS(park_and_restore), TESTS(there_and_back_by_all_ways), TESTS(discard_and_restore),
-		TESTS(free_where_it_is), TESTS(verified),
+		TESTS(free_where_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
