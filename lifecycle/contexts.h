@@ -75,7 +75,7 @@ struct context_end {
 	uint64_t capture_moment; /* captures_moment when it began; lifecycle.c sets and reads it */
 };
 /* From here on no other thread names the context to the driver, and what waits for its work goes on waiting. Ends of one
- * context may overlap (releases of a primary). Waits for a synchronise of it that is under way. */
+ * context may overlap (releases of a primary). Waits for a mark or a synchronise in it that is under way. */
 void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct context_end *end);
 /* The driver refused, or somebody still holds it. */
 void contexts_end_undo(struct contexts *contexts, const struct context_end *end);
