@@ -12,7 +12,7 @@
 			return FORWARD(symbol, args);                                                                  \
 		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
 		shim_enter();                                                                                          \
-		captures_begin_lock(&shim_lifecycle.captures);                                                         \
+		captures_begin_lock(&shim_lifecycle.captures, stream, per_thread);                                     \
 		result_ = FORWARD(symbol, args);                                                                       \
 		captures_begin_unlock(&shim_lifecycle.captures, result_, stream, per_thread);                          \
 		shim_leave();                                                                                          \
