@@ -18,6 +18,8 @@ enum lock_rank {
 	RANK_RECLAIM,  /* lifecycle: pending frees and the extent cache */
 	RANK_ARENA,    /* lifecycle: free address ranges */
 	RANK_NATIVE,   /* lifecycle: native allocations being counted */
+	RANK_CALLBACKS, /* lifecycle: host functions that graphs keep */
+	RANK_KERNELS,  /* lifecycle: kernels that slots of the gate name; held over the driver's look-up of a name */
 	RANK_COUNT
 };
 

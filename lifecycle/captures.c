@@ -74,6 +74,22 @@ bool captures_exclude(struct captures *captures)
 	return false;
 }
 
+bool captures_under_way(struct captures *captures, struct capture *ret_one)
+{
+	if (!captures_any(captures))
+		return false;
+	if (captures_exclude(captures)) {
+		captures_admit(captures);
+		return false;
+	}
+	if (!ret_one)
+		return true;
+	ranked_lock(&captures->lock);
+	*ret_one = captures->count ? captures->list[0] : (struct capture){0};
+	ranked_unlock(&captures->lock);
+	return true;
+}
+
 void captures_admit(struct captures *captures)
 {
 	ranked_unlock(&captures->lock);

@@ -46,6 +46,9 @@ bool captures_any(const struct captures *captures);
 bool captures_exclude(struct captures *captures);
 void captures_admit(struct captures *captures);
 
+/* The same question, when nothing is to be held off; in *ret_one (may be NULL), zeroed where it was not noted, one of them. */
+bool captures_under_way(struct captures *captures, struct capture *ret_one);
+
 /* Around the driver's begin call: lock, call, note on success. @per_thread: the _ptsz twin, whose stream 0 is the
  * thread's own. */
 void captures_begin_lock(struct captures *captures, CUstream stream, bool per_thread);

@@ -31,6 +31,8 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	lc->stats = stats;
 	lc->device_count = count < STATS_DEVICES ? count : STATS_DEVICES;
 	stats->device_count = (uint32_t)lc->device_count;
+	gate_init(&lc->gate, config->gate_fences);
+	callbacks_init(&lc->callbacks);
 	captures_init(&lc->captures, &lc->driver);
 	contexts_init(&lc->contexts, &lc->driver);
 	records_init(&lc->records, &lc->granules);
@@ -45,6 +47,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct allocation *allocation;
 
+	gate_join(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while ((allocation = records_detach_of_context(&lc->records, NULL)))
@@ -60,6 +63,8 @@ void lifecycle_release(struct lifecycle *lc)
 	records_release(&lc->records);
 	contexts_release(&lc->contexts, true);
 	captures_release(&lc->captures);
+	callbacks_release(&lc->callbacks);
+	gate_release(&lc->gate);
 	granules_release(&lc->granules);
 }
 
@@ -70,6 +75,7 @@ void lifecycle_stop(struct lifecycle *lc)
 
 void lifecycle_forget(struct lifecycle *lc)
 {
+	gate_forget(&lc->gate);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
@@ -156,6 +162,7 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
+	gate_kernels_gone(&lc->gate); /* its modules end with it */
 	contexts_end_begin(&lc->contexts, context, end);
 	end->capture_moment = captures_moment(&lc->captures);
 }

@@ -11,9 +11,11 @@
 
 #include "lifecycle/arena.h"
 #include "lifecycle/backing.h"
+#include "lifecycle/callbacks.h"
 #include "lifecycle/captures.h"
 #include "lifecycle/contexts.h"
 #include "lifecycle/driver.h"
+#include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
@@ -26,6 +28,7 @@ struct lifecycle_config {
 	uint64_t cache_bytes;     /* freed extents kept per device; 0: none */
 	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
 	void (*thread_begins)(void); /* first thing on every thread of Sublet's own; may be NULL */
+	bool gate_fences;         /* do without membarrier, see gate_init */
 	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
 };
 
@@ -54,6 +57,8 @@ struct lifecycle {
 	struct device_state devices[STATS_DEVICES];
 	struct ranked_lock arena_lock;
 	struct granules granules;
+	struct gate gate;
+	struct callbacks callbacks;
 	struct captures captures;
 	struct contexts contexts;
 	struct records records;

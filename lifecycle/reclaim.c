@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
 
 /* A refusal that was not of the moment is asked about again at this rate. */
@@ -111,14 +112,13 @@ static void add_pending(struct lifecycle *lc, const struct allocation *allocatio
  * Without @may_wait nothing is waited for: NOT_READY where only synchronising would tell. */
 static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool may_wait)
 {
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED, own = CUDA_SUCCESS;
-	size_t count = 0;
+	CUresult result, own = CUDA_SUCCESS;
+	uint32_t count = 0;
 
-	if (!captures_exclude(&lc->captures))
-		return CUDA_ERROR_NOT_READY;
 	if (!lc->config.free_sync)
-		result = contexts_mark(&lc->contexts, allocation->marks, MARKS_MAX, &count);
-	captures_admit(&lc->captures);
+		result = drain_mark(lc, allocation->marks, MARKS_MAX, &count);
+	else
+		result = captures_under_way(&lc->captures, NULL) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
 	/* As the driver's own free does it. A capture that another thread begins between the check above and this call could
 	 * be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
 	if (result == CUDA_ERROR_NOT_SUPPORTED && !may_wait)
@@ -126,36 +126,20 @@ static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool m
 	if (result == CUDA_ERROR_NOT_SUPPORTED)
 		result = contexts_synchronize(&lc->contexts, allocation->device, &own);
 	if (result == CUDA_SUCCESS) {
-		allocation->mark_count = (uint32_t)count;
+		allocation->mark_count = count;
 		allocation->marked = true;
 	}
 	return result == CUDA_SUCCESS ? own : result;
 }
 
-static void drop_marks(struct lifecycle *lc, struct allocation *allocation)
-{
-	while (allocation->mark_count)
-		context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
-	allocation->marked = false;
-}
-
-/* Has all work passed that may use it? A lost context runs nothing; after an error that says less it is marked again. */
+/* Has all work passed that may use it? After an error that does not tell it is marked again. */
 static bool passed(struct lifecycle *lc, struct allocation *allocation)
 {
-	while (allocation->mark_count) {
-		struct context_mark *last = &allocation->marks[allocation->mark_count - 1];
-		CUresult result = context_mark_query(&lc->contexts, last);
+	CUresult result = drain_passed(lc, allocation->marks, &allocation->mark_count);
 
-		if (result == CUDA_ERROR_NOT_READY)
-			return false;
-		context_mark_give_back(&lc->contexts, last);
-		allocation->mark_count--;
-		if (result != CUDA_SUCCESS && !context_says_lost(result)) {
-			drop_marks(lc, allocation);
-			return false;
-		}
-	}
-	return true;
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		allocation->marked = false;
+	return result == CUDA_SUCCESS;
 }
 
 struct cache_sink {
@@ -444,7 +428,8 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	bool here;
 
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-		drop_marks(lc, allocation);
+		drain_give_up(lc, allocation->marks, &allocation->mark_count);
+		allocation->marked = false;
 		return result;
 	}
 	add_pending(lc, allocation);

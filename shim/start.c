@@ -136,7 +136,7 @@ bool shim_in_session(void)
 static struct lifecycle_config read_config(void)
 {
 	struct lifecycle_config config = lifecycle_config_default();
-	const char *free_mode = getenv("SUBLET_FREE");
+	const char *free_mode = getenv("SUBLET_FREE"), *gate_fences = getenv("SUBLET_GATE_FENCES");
 
 	read_size("SUBLET_MIN_SIZE", &config.min_size_bytes);
 	read_size("SUBLET_CACHE", &config.cache_bytes);
@@ -145,6 +145,7 @@ static struct lifecycle_config read_config(void)
 		config.arena_bytes = GRANULE_BYTES;
 	if (config.min_size_bytes == 0)
 		config.min_size_bytes = 1;
+	config.gate_fences = gate_fences && strcmp(gate_fences, "1") == 0;
 	if (free_mode && strcmp(free_mode, "sync") == 0)
 		config.free_sync = true;
 	else if (free_mode && *free_mode && strcmp(free_mode, "async") != 0)

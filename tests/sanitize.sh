@@ -85,6 +85,6 @@ address)
 	# not run, pages, doctor: not green here yet
 	run_suite command entries policy_files check signals follow
 	;;
-thread) run_suite memory sweep lifecycle_threads ;;
+thread) run_suite memory sweep lifecycle_threads gate gate_races ;;
 valgrind) run_valgrind ;;
 esac

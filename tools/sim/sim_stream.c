@@ -358,6 +358,11 @@ CUresult sim_submit_work(struct sim_context *ctx, CUstream handle, bool per_thre
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
+	if (stream && sim_config.queue && !stream->capture && stream->queued >= (uint64_t)sim_config.queue) {
+		struct sim_dep room = {stream, stream->queued - (uint64_t)sim_config.queue + 1};
+
+		sim_deps_wait(&room, 1);
+	}
 	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
 	if (result == CUDA_SUCCESS)
 		result = stream->capture ? sim_capture_note(stream, work, NULL) : sim_enqueue(stream, work, NULL, 0);
