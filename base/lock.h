@@ -14,8 +14,10 @@ enum lock_rank {
 	RANK_PRIMARY,  /* lifecycle: retain, release and reset of primary contexts, one at a time */
 	RANK_CAPTURE,  /* lifecycle: set of streams being captured */
 	RANK_CONTEXTS, /* lifecycle: known contexts, peers, their event pools */
+	RANK_SERVICE,  /* lifecycle: requests for the service thread */
 	RANK_RECORDS,  /* lifecycle: allocation records */
 	RANK_RECLAIM,  /* lifecycle: pending frees and the extent cache */
+	RANK_HOST_POOL, /* lifecycle: free host extents and their ledger */
 	RANK_ARENA,    /* lifecycle: free address ranges */
 	RANK_NATIVE,   /* lifecycle: native allocations being counted */
 	RANK_CALLBACKS, /* lifecycle: host functions that graphs keep */

@@ -440,6 +440,62 @@ CUresult context_mark_query(struct contexts *contexts, const struct context_mark
 	return result;
 }
 
+CUcontext contexts_borrow(struct contexts *contexts, int device, uint64_t wanted, uint64_t *ret_id)
+{
+	struct context *best = NULL;
+	CUcontext handle = NULL;
+
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->count; i++) {
+		struct context *context = &contexts->list[i];
+
+		if (context->device != device || context->dying)
+			continue;
+		if (!best || context->id == wanted || (context->primary && best->id != wanted))
+			best = context;
+	}
+	if (best) {
+		best->users++;
+		*ret_id = best->id;
+		handle = best->handle;
+	}
+	ranked_unlock(&contexts->lock);
+	return handle;
+}
+
+void contexts_return(struct contexts *contexts, uint64_t id)
+{
+	end_use(contexts, id, false);
+}
+
+CUresult contexts_mark_stream(struct contexts *contexts, uint64_t id, CUstream stream, struct context_mark *ret_mark)
+{
+	struct context_mark mark = {.context_id = id};
+	CUresult result = CUDA_SUCCESS;
+	struct context *context;
+
+	*ret_mark = (struct context_mark){0};
+	ranked_lock(&contexts->lock);
+	context = find_id(contexts, id);
+	if (context) {
+		mark.handle = context->handle;
+		mark.event = context->spare_count ? context->spare[--context->spare_count] : NULL;
+	}
+	ranked_unlock(&contexts->lock);
+	if (!context)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	/* No lock, as in record(): the loan keeps the context. */
+	if (!mark.event)
+		result = make_event(contexts->driver, mark.handle, &mark.event);
+	if (result == CUDA_SUCCESS)
+		result = contexts->driver->EventRecord(mark.event, stream);
+	if (result == CUDA_SUCCESS)
+		*ret_mark = mark;
+	else
+		context_mark_give_back(contexts, &mark);
+	return result;
+}
+
 CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own)
 {
 	/* One context per round, chosen by id under the lock, waited for without it. */

@@ -98,6 +98,14 @@ CUresult context_mark_query(struct contexts *contexts, const struct context_mark
 /* Take the event back into its context's stock, or destroy it. */
 void context_mark_give_back(struct contexts *contexts, struct context_mark *mark);
 
+/* Borrow a living context of @device: the one with id @wanted where there is one, else the primary one, else any. NULL: none. Its
+ * end waits until it is returned. */
+CUcontext contexts_borrow(struct contexts *contexts, int device, uint64_t wanted, uint64_t *ret_id);
+void contexts_return(struct contexts *contexts, uint64_t id);
+/* Record an event of the borrowed context @id in @stream, which is of that context. On failure *ret_mark has no event. Holds
+ * RANK_CONTEXTS across driver calls that return at once. */
+CUresult contexts_mark_stream(struct contexts *contexts, uint64_t id, CUstream stream, struct context_mark *ret_mark);
+
 /* Wait for all work of every known context (cuCtxSynchronize). Never while anything captures. CUDA_SUCCESS: nothing
  * submitted so far runs any more; contexts that are lost do not count, but the error of one on @device is in *ret_own, as
  * the driver's own free would give it. CUDA_ERROR_NOT_READY: something was captured. Otherwise a context's refusal. */

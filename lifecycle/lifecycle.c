@@ -37,6 +37,8 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	contexts_init(&lc->contexts, &lc->driver);
 	records_init(&lc->records, &lc->granules);
 	reclaim_init(&lc->reclaim);
+	host_pool_init(&lc->host_pool);
+	service_init(lc);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -45,16 +47,21 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 void lifecycle_release(struct lifecycle *lc)
 {
 	struct reclaim_room room;
-	struct allocation *allocation;
+	struct detached detached;
 
 	gate_join(lc);
+	service_release(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
-	while ((allocation = records_detach_of_context(&lc->records, NULL)))
-		reclaim_free_idle(lc, allocation);
+	while (records_detach_of_context(&lc->records, NULL, &detached)) {
+		if (detached.allocation)
+			reclaim_free_idle(lc, detached.allocation);
+	}
 	lc->config.cache_bytes = 0;
 	reclaim_room_begin(lc, &room);
 	reclaim_make_room(lc, -1, UINT64_MAX, &room);
+	mover_release(lc);
+	host_pool_release(lc);
 	reclaim_release(&lc->reclaim);
 	for (int d = 0; d < lc->device_count; d++)
 		arena_release(&lc->devices[d].arena, &lc->driver);
@@ -70,6 +77,7 @@ void lifecycle_release(struct lifecycle *lc)
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	service_stop(lc, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
 }
 
@@ -79,6 +87,20 @@ void lifecycle_forget(struct lifecycle *lc)
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
+	service_forget(&lc->service);
+	mover_forget(&lc->mover);
+	host_pool_forget(&lc->host_pool);
+}
+
+uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device)
+{
+	const uint64_t granularity = lc->devices[device].kind.granularity_bytes;
+	uint64_t bytes = lc->config.extent_bytes;
+
+	if (bytes == 0 || bytes > EXTENT_MAX_BYTES)
+		return EXTENT_MAX_BYTES;
+	bytes -= bytes % (granularity > GRANULE_BYTES ? granularity : GRANULE_BYTES);
+	return bytes ? bytes : GRANULE_BYTES;
 }
 
 static bool prepare_device(struct lifecycle *lc, int device)
@@ -180,16 +202,18 @@ void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end,
 
 void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, bool gone)
 {
-	struct allocation *allocation;
+	struct detached detached;
 	struct driver_scope scope;
 
 	lifecycle_context_left(lc, end, gone);
 	if (!gone)
 		return;
 	driver_enter(&lc->driver, &scope);
-	while ((allocation = records_detach_of_context(&lc->records, end))) {
-		stats_freed(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->size_bytes);
-		reclaim_free_idle(lc, allocation);
+	while (records_detach_of_context(&lc->records, end, &detached)) {
+		stats_freed(&lc->stats->device[detached.view.device], detached.view.span_bytes, detached.view.size_bytes,
+			detached.view.residency);
+		if (detached.allocation)
+			reclaim_free_idle(lc, detached.allocation);
 	}
 	driver_leave(&lc->driver, &scope);
 }

@@ -17,9 +17,12 @@
 #include "lifecycle/driver.h"
 #include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
+#include "lifecycle/host_pool.h"
+#include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
 #include "lifecycle/records.h"
+#include "lifecycle/service.h"
 #include "lifecycle/stats.h"
 
 struct lifecycle_config {
@@ -29,6 +32,11 @@ struct lifecycle_config {
 	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
 	void (*thread_begins)(void); /* first thing on every thread of Sublet's own; may be NULL */
 	bool gate_fences;         /* do without membarrier, see gate_init */
+	uint64_t extent_bytes;    /* larger allocations are cut into extents of this size; 0: 1 GiB. 256 MiB under a policy */
+	uint64_t host_pool_bytes; /* cap of the host extents of this process; 0: none */
+	bool verify;              /* compare what comes back from host memory with what was left there; costs a pass of the CPU */
+	bool poisons;             /* fill pages that come without contents... */
+	unsigned char poison;     /* ...with this byte */
 	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
 };
 
@@ -63,6 +71,9 @@ struct lifecycle {
 	struct contexts contexts;
 	struct records records;
 	struct reclaim reclaim;
+	struct host_pool host_pool;
+	struct mover mover;
+	struct service service;
 	struct native native;
 };
 
@@ -83,6 +94,9 @@ void lifecycle_forget(struct lifecycle *lc);
 
 /* Make @device ready on first use. False: its allocations stay native. Calls the driver, holds no lock. */
 bool lifecycle_device(struct lifecycle *lc, int device);
+
+/* The largest extent that an allocation of @device is made of now. */
+uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device);
 
 /* Does any part of the range lie among the addresses Sublet hands out, used or not? No lock, no driver call. */
 bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes);

@@ -60,7 +60,8 @@ static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocati
 
 	read_rights(lc, allocation->device, ret_rights);
 	return backing_create(&allocation->backing, &lc->driver, &lc->devices[allocation->device].kind, &source,
-		allocation->address, allocation->span_bytes, ret_rights->list, ret_rights->count, reterr);
+		allocation->address, allocation->span_bytes, lifecycle_extent_bytes(lc, allocation->device), ret_rights->list,
+		ret_rights->count, reterr);
 }
 
 /* Commit. Peers that were enabled or disabled since the pages were mapped are given or lose their rights first. From here on
@@ -95,7 +96,7 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	ranked_unlock(&lc->records.lock);
 	if (published)
 		return SUBLET_OK;
-	stats_freed(stats, span_bytes, size_bytes);
+	stats_freed(stats, span_bytes, size_bytes, RESIDENCY_DEVICE);
 	backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
 	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
@@ -199,29 +200,30 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 
 /* Its free was refused: it is the application's as before, unless its context has ended meanwhile, which did not find it.
  * An end that is still under way will, and then it may be somebody else's record by now. */
-static void put_back(struct lifecycle *lc, struct allocation *allocation)
+static void put_back(struct lifecycle *lc, struct allocation *allocation, const struct allocation_view *was)
 {
-	const struct allocation_view was = {allocation->address, allocation->size_bytes, allocation->span_bytes,
-		allocation->device, allocation->context};
 	uint64_t serial = allocation->serial, context_id = allocation->context_id;
 	struct driver_scope scope;
+	struct detached again;
 
 	/* Cannot fail: its leaves exist since it was first published. */
 	(void)records_reattach(&lc->records, allocation);
-	if (contexts_has(&lc->contexts, was.context, context_id) || !records_detach_same(&lc->records, allocation, serial))
+	if (contexts_has(&lc->contexts, was->context, context_id) ||
+		!records_detach_same(&lc->records, allocation, serial, &again))
 		return;
-	stats_freed(&lc->stats->device[was.device], was.span_bytes, was.size_bytes);
+	stats_freed(&lc->stats->device[was->device], was->span_bytes, was->size_bytes, again.view.residency);
+	if (!again.allocation) /* the mover has it */
+		return;
 	driver_enter(&lc->driver, &scope);
-	reclaim_free_idle(lc, allocation);
+	reclaim_free_idle(lc, again.allocation);
 	driver_leave(&lc->driver, &scope);
 }
 
 static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bool stream_ordered, CUresult *ret_result)
 {
-	struct allocation *allocation;
+	const struct allocation_view *view;
+	struct detached detached;
 	struct driver_scope scope;
-	struct stats_device *stats;
-	uint64_t span_bytes, size_bytes;
 	CUcontext context = NULL;
 
 	/* One that waits is told by the wait. */
@@ -231,21 +233,21 @@ static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bo
 		if (*ret_result != CUDA_SUCCESS)
 			return MEMORY_ANSWERED;
 	}
-	allocation = records_detach(&lc->records, address);
-	if (!allocation)
+	if (!records_detach(&lc->records, address, &detached))
 		return MEMORY_PASS;
-	/* Read now: after reclaim_free the record is the helper's. */
-	stats = &lc->stats->device[allocation->device];
-	span_bytes = allocation->span_bytes;
-	size_bytes = allocation->size_bytes;
-	driver_enter(&lc->driver, &scope);
-	*ret_result = reclaim_free(lc, allocation, stream_ordered);
-	driver_leave(&lc->driver, &scope);
+	*ret_result = CUDA_SUCCESS;
+	/* One that is being moved is the mover's to give back: nothing in flight uses it but the mover's copies. */
+	if (detached.allocation) {
+		driver_enter(&lc->driver, &scope);
+		*ret_result = reclaim_free(lc, detached.allocation, stream_ordered);
+		driver_leave(&lc->driver, &scope);
+	}
 	if (*ret_result != CUDA_SUCCESS) {
-		put_back(lc, allocation);
+		put_back(lc, detached.allocation, &detached.view);
 		return MEMORY_ANSWERED;
 	}
-	stats_freed(stats, span_bytes, size_bytes);
+	view = &detached.view;
+	stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
 	return MEMORY_ANSWERED;
 }
 
@@ -294,7 +296,8 @@ CUresult memory_replay_access(struct lifecycle *lc, int to, int revoked)
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
 		CUresult result;
 
-		if (allocation->device != to)
+		/* What is moving gets its rights from the mover, what is away when it comes back. */
+		if (allocation->device != to || allocation->moving || !allocation->backing.count)
 			continue;
 		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, rights.list, rights.count);
 		if (result == CUDA_SUCCESS)

@@ -102,9 +102,11 @@ void reclaim_forget(struct reclaim *reclaim)
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
+/* Device memory that comes back with it: none of what is parked or away. */
 static void add_pending(struct lifecycle *lc, const struct allocation *allocation)
 {
-	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, backing_held_bytes(&allocation->backing),
+		__ATOMIC_RELAXED);
 }
 
 /* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. Another error
@@ -181,6 +183,16 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 	ranked_unlock(&reclaim->lock);
 }
 
+void reclaim_returning_begin(struct lifecycle *lc)
+{
+	set_giving_back(&lc->reclaim, true, 0);
+}
+
+void reclaim_returning_end(struct lifecycle *lc, uint64_t bytes)
+{
+	set_giving_back(&lc->reclaim, false, bytes);
+}
+
 static void ensure_thread(struct lifecycle *lc);
 
 /* What the driver will not take back now is kept and offered again: its address is not used meanwhile. */
@@ -207,6 +219,9 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 		strand(lc, allocation);
 		return result;
 	}
+	/* Only now does nothing reach its host extents any more. */
+	host_pool_put(lc, allocation->host);
+	allocation->host = NULL;
 	if (allocation->span_bytes)
 		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
 	records_recycle(&lc->records, allocation);
@@ -216,7 +231,7 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 static void give_back(struct lifecycle *lc, struct allocation *allocation)
 {
 	struct stats_device *stats = &lc->stats->device[allocation->device];
-	uint64_t span_bytes = allocation->span_bytes;
+	uint64_t bytes = backing_held_bytes(&allocation->backing);
 	CUresult result;
 
 	set_giving_back(&lc->reclaim, true, 0);
@@ -224,9 +239,9 @@ static void give_back(struct lifecycle *lc, struct allocation *allocation)
 	if (result != CUDA_SUCCESS)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER,
 			"freed allocation of %llu MiB could not be given back (error %d); it is tried again later",
-			(unsigned long long)(span_bytes >> 20), (int)result);
-	__atomic_fetch_sub(&stats->pending_bytes, span_bytes, __ATOMIC_RELAXED);
-	set_giving_back(&lc->reclaim, false, result == CUDA_SUCCESS ? span_bytes : 0);
+			(unsigned long long)(bytes >> 20), (int)result);
+	__atomic_fetch_sub(&stats->pending_bytes, bytes, __ATOMIC_RELAXED);
+	set_giving_back(&lc->reclaim, false, result == CUDA_SUCCESS ? bytes : 0);
 }
 
 /* Offer what is stranded again; each once. */
@@ -243,7 +258,7 @@ static void retry_stranded(struct lifecycle *lc)
 		uint64_t bytes;
 
 		set_giving_back(&lc->reclaim, true, 0);
-		bytes = list->span_bytes;
+		bytes = backing_held_bytes(&list->backing);
 		if (try_give_back(lc, list) != CUDA_SUCCESS)
 			bytes = 0;
 		set_giving_back(&lc->reclaim, false, bytes);
@@ -261,18 +276,26 @@ void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
 	}
 }
 
-void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)
+void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing)
 {
 	struct allocation *allocation = records_new(&lc->records);
 
 	if (!allocation)
-		return; /* no memory left even for a note of it: the handle stays with the process */
+		return; /* no memory left even for a note of it: the handles stay with the process */
 	allocation->device = device;
-	allocation->address = allocation->span_bytes = 0;
-	allocation->backing.extents = &allocation->backing.single;
-	allocation->backing.single = *extent;
-	allocation->backing.count = 1;
+	allocation->address = address;
+	allocation->span_bytes = span_bytes;
+	backing_take_over(&allocation->backing, backing);
 	strand(lc, allocation);
+}
+
+void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)
+{
+	struct backing backing;
+
+	(void)backing_room(&backing, 1); /* needs no heap */
+	backing.single = *extent;
+	reclaim_strand_backing(lc, device, 0, 0, &backing);
 }
 
 /* Bring the oldest freed allocation one step on. Any thread; the lock is not held on entry. */
@@ -421,22 +444,11 @@ static bool passes_soon(struct lifecycle *lc, struct allocation *allocation)
 	return false;
 }
 
-CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered)
+/* Behind the others. True: the caller has to do the work. */
+static bool queue(struct lifecycle *lc, struct allocation *allocation, bool here)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	CUresult result = mark(lc, allocation, !stream_ordered);
-	bool here;
 
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-		drain_give_up(lc, allocation->marks, &allocation->mark_count);
-		allocation->marked = false;
-		return result;
-	}
-	add_pending(lc, allocation);
-	if (result == CUDA_SUCCESS && passes_soon(lc, allocation)) {
-		give_back(lc, allocation);
-		return CUDA_SUCCESS;
-	}
 	allocation->next = NULL;
 	ranked_lock(&reclaim->lock);
 	if (reclaim->tail)
@@ -446,12 +458,39 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	reclaim->tail = allocation;
 	reclaim->pending++;
 	ensure_thread(lc);
-	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || (lc->config.free_sync && !stream_ordered);
+	here = here || reclaim->thread != RECLAIM_RUNNING || reclaim->stop;
 	announce(reclaim);
 	ranked_unlock(&reclaim->lock);
-	if (here)
+	return here;
+}
+
+CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered)
+{
+	CUresult result = mark(lc, allocation, !stream_ordered);
+
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+		drain_give_up(lc, allocation->marks, &allocation->mark_count);
+		allocation->marked = false;
+		return result;
+	}
+	add_pending(lc, allocation);
+	if (result == CUDA_SUCCESS && passes_soon(lc, allocation))
+		give_back(lc, allocation);
+	else if (queue(lc, allocation, lc->config.free_sync && !stream_ordered))
 		drain_here(lc);
 	return CUDA_SUCCESS;
+}
+
+void reclaim_take(struct lifecycle *lc, struct allocation *allocation)
+{
+	struct driver_scope scope;
+
+	driver_enter(&lc->driver, &scope);
+	add_pending(lc, allocation);
+	/* Unmarked: the helper, or whoever waits for room, marks it. */
+	if (queue(lc, allocation, false))
+		drain_here(lc);
+	driver_leave(&lc->driver, &scope);
 }
 
 void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation)

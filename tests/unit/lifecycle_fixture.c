@@ -61,10 +61,22 @@ const char *fixture_end(void)
 				(unsigned long long)device->pending_bytes, (unsigned long long)device->cached_bytes);
 			return left;
 		}
+		for (int r = 0; r < STATS_RESIDENCIES; r++) {
+			if (device->residency_bytes[r]) {
+				snprintf(left, sizeof(left), "device %d: %llu bytes counted in residency %d", d,
+					(unsigned long long)device->residency_bytes[r], r);
+				return left;
+			}
+		}
 		if (counts.device_bytes[d]) {
 			snprintf(left, sizeof(left), "device %d: %llu bytes in use", d, (unsigned long long)counts.device_bytes[d]);
 			return left;
 		}
+	}
+	if (fixture_page.host_pool_bytes || fixture_page.host_pool_free_bytes) {
+		snprintf(left, sizeof(left), "host pool: %llu bytes, %llu free", (unsigned long long)fixture_page.host_pool_bytes,
+			(unsigned long long)fixture_page.host_pool_free_bytes);
+		return left;
 	}
 	if (!counts.live_handles && !counts.live_mappings && !counts.reserved_bytes && !counts.live_blocks && !counts.live_events)
 		return NULL;
