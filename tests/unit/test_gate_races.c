@@ -105,7 +105,7 @@ static CUresult capture_many(void *arg)
 		CUgraph graph = NULL;
 		struct gate_slot *slot = gate_enter(&fixture_lc.gate, "cuStreamBeginCapture_v2", NULL);
 
-		captures_begin_lock(&fixture_lc.captures);
+		captures_begin_lock(&fixture_lc.captures, capturer->stream, false);
 		result = cuStreamBeginCapture(capturer->stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 		captures_begin_unlock(&fixture_lc.captures, result, capturer->stream, false);
 		gate_leave(slot);
@@ -152,7 +152,7 @@ static void capture_that_goes_on_is_named(void **state)
 	char text[32];
 
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	captures_begin_lock(&fixture_lc.captures);
+	captures_begin_lock(&fixture_lc.captures, stream, false);
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	captures_begin_unlock(&fixture_lc.captures, CUDA_SUCCESS, stream, false);
 	assert_int_equal(gate_hold(&fixture_lc, &brief, &error), SUBLET_ERR_TIMEOUT);
