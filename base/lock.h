@@ -35,9 +35,9 @@ void ranked_lock_release(struct ranked_lock *lock);
  * lock_order_violation, then the lock is taken all the same. */
 void ranked_lock(struct ranked_lock *lock);
 void ranked_unlock(struct ranked_lock *lock);
-/* The same for the end of the process, which may come in a signal handler that has interrupted the very thread that holds
- * the lock, or a later one: waits @wait_ns at most, says whether it was taken. Whoever may give up cannot deadlock, so no
- * order is asked for. */
+/* The same for who may give up: the end of the process, which may come in a signal handler that has interrupted the very
+ * thread that holds the lock, or a later one; frees that can be served later. Waits @wait_ns at most, says whether it was
+ * taken. Whoever may give up cannot deadlock, so no order is asked for. */
 bool ranked_lock_within(struct ranked_lock *lock, uint64_t wait_ns);
 
 /* In a forked child: every registered lock is free again, whoever held it in the parent. */

@@ -149,13 +149,15 @@ bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t by
 
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 {
-	if (context && device >= 0 && device < lc->device_count)
+	/* also those beyond STATS_DEVICES: their work may use the memory of others */
+	if (context && device >= 0)
 		contexts_note(&lc->contexts, context, device);
 }
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
 	contexts_end_begin(&lc->contexts, context, end);
+	end->capture_moment = captures_moment(&lc->captures);
 }
 
 void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone)
@@ -165,7 +167,7 @@ void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end,
 		return;
 	}
 	contexts_drop(&lc->contexts, end);
-	if (captures_context_gone(&lc->captures, end->handle))
+	if (captures_context_gone(&lc->captures, end->capture_moment, end->handle))
 		reclaim_kick(lc);
 }
 

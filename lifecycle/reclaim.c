@@ -20,6 +20,7 @@
 enum step {
 	STEP_EMPTY,
 	STEP_NOT_READY, /* work is still running, or something is being captured */
+	STEP_REFUSED,   /* the driver does not tell, and no context says that it is lost */
 	STEP_DONE,
 };
 
@@ -35,6 +36,14 @@ void reclaim_init(struct reclaim *reclaim)
 	pthread_condattr_destroy(&attributes);
 }
 
+/* Caller holds the lock. In a forked child nobody waits, and the threads that were in the condition are not there to leave
+ * it, which a broadcast may wait for. */
+static void announce(struct reclaim *reclaim)
+{
+	if (!reclaim->forked)
+		pthread_cond_broadcast(&reclaim->changed);
+}
+
 /* Wait for `changed`, at most @ns. Caller holds the lock. The rank mask stays set meanwhile, which is right: the thread
  * owns the lock again when this returns. */
 static void wait_changed(struct reclaim *reclaim, uint64_t ns)
@@ -42,6 +51,10 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 	uint64_t until = clock_now_ns() + ns;
 	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
 
+	if (reclaim->forked) {
+		clock_sleep_ns(ns);
+		return;
+	}
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
 }
 
@@ -54,7 +67,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	if (!ranked_lock_within(&reclaim->lock, wait_ns))
 		return false;
 	reclaim->stop = true;
-	pthread_cond_broadcast(&reclaim->changed);
+	announce(reclaim);
 	while (reclaim->busy && clock_now_ns() < deadline)
 		wait_changed(reclaim, 1000000);
 	quiet = !reclaim->busy;
@@ -84,6 +97,7 @@ void reclaim_forget(struct reclaim *reclaim)
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->stop = true;
 	reclaim->busy = false;
+	reclaim->forked = true;
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
@@ -178,7 +192,7 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 		reclaim->giving_back--;
 		reclaim->generation++;
 		reclaim->returned_bytes += bytes;
-		pthread_cond_broadcast(&reclaim->changed);
+		announce(reclaim);
 	}
 	ranked_unlock(&reclaim->lock);
 }
@@ -192,7 +206,7 @@ static void strand(struct lifecycle *lc, struct allocation *allocation)
 	allocation->next = lc->reclaim.stranded;
 	lc->reclaim.stranded = allocation;
 	ensure_thread(lc);
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	announce(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -283,7 +297,8 @@ static enum step reclaim_step(struct lifecycle *lc)
 	struct reclaim *reclaim = &lc->reclaim;
 	struct allocation *allocation;
 	struct driver_scope scope;
-	bool ready;
+	enum step step = STEP_DONE;
+	CUresult marked = CUDA_SUCCESS;
 
 	ranked_lock(&reclaim->lock);
 	allocation = reclaim->head;
@@ -298,16 +313,19 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	driver_enter(&lc->driver, &scope);
 	if (!allocation->marked)
-		(void)mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
-	ready = allocation->marked && passed(lc, allocation);
-	if (ready)
+		marked = mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
+	if (allocation->marked && passed(lc, allocation))
 		give_back(lc, allocation);
+	else if (allocation->marked || marked == CUDA_ERROR_NOT_READY)
+		step = STEP_NOT_READY;
+	else
+		step = STEP_REFUSED;
 	driver_leave(&lc->driver, &scope);
 
 	ranked_lock(&reclaim->lock);
-	if (ready) {
+	if (step == STEP_DONE) {
 		reclaim->pending--;
-		pthread_cond_broadcast(&reclaim->changed);
+		announce(reclaim);
 	} else {
 		allocation->next = reclaim->head;
 		reclaim->head = allocation;
@@ -315,7 +333,7 @@ static enum step reclaim_step(struct lifecycle *lc)
 			reclaim->tail = allocation;
 	}
 	ranked_unlock(&reclaim->lock);
-	return ready ? STEP_DONE : STEP_NOT_READY;
+	return step;
 }
 
 static void *reclaim_main(void *arg)
@@ -352,7 +370,7 @@ static void *reclaim_main(void *arg)
 		if (reclaim->stop)
 			break;
 		/* 20 us at first (a free is often followed by an allocation that wants the pages), 1 ms beside long kernels. */
-		if (step == STEP_NOT_READY) {
+		if (step == STEP_NOT_READY || step == STEP_REFUSED) {
 			pause_ns = pause_ns ? pause_ns * 2 : 20000;
 			if (pause_ns > 1000000)
 				pause_ns = 1000000;
@@ -365,7 +383,7 @@ static void *reclaim_main(void *arg)
 	}
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->busy = false;
-	pthread_cond_broadcast(&reclaim->changed);
+	announce(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return NULL;
 }
@@ -389,13 +407,14 @@ static void ensure_thread(struct lifecycle *lc)
 			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
 }
 
-/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. */
+/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. What the driver
+ * refuses to tell about is left to the next one who comes. */
 static void drain_here(struct lifecycle *lc)
 {
 	for (;;) {
 		enum step step = reclaim_step(lc);
 
-		if (step == STEP_EMPTY || captures_any(&lc->captures))
+		if (step == STEP_EMPTY || step == STEP_REFUSED || captures_any(&lc->captures))
 			return;
 		if (step == STEP_NOT_READY)
 			clock_sleep_ns(50000);
@@ -443,7 +462,7 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	reclaim->pending++;
 	ensure_thread(lc);
 	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || (lc->config.free_sync && !stream_ordered);
-	pthread_cond_broadcast(&reclaim->changed);
+	announce(reclaim);
 	ranked_unlock(&reclaim->lock);
 	if (here)
 		drain_here(lc);
@@ -462,7 +481,7 @@ void reclaim_kick(struct lifecycle *lc)
 
 	ranked_lock(&lc->reclaim.lock);
 	here = lc->reclaim.head && lc->reclaim.thread != RECLAIM_RUNNING;
-	pthread_cond_broadcast(&lc->reclaim.changed);
+	announce(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 	if (here)
 		drain_here(lc);

@@ -55,6 +55,7 @@ struct reclaim {
 	enum reclaim_thread thread;     /* under lock */
 	bool stop;                      /* under lock */
 	bool busy;                      /* the helper is inside driver calls; under lock */
+	bool forked;                    /* this is a child: `changed` is not to be touched */
 	pthread_t handle;
 	struct extent_cache cache[STATS_DEVICES]; /* under lock */
 };

@@ -132,6 +132,18 @@ bool records_reattach(struct records *records, struct allocation *allocation)
 	return published;
 }
 
+bool records_detach_same(struct records *records, struct allocation *allocation, uint64_t serial)
+{
+	bool same;
+
+	ranked_lock(&records->lock);
+	same = allocation->state == ALLOCATION_LIVE && allocation->serial == serial;
+	if (same)
+		detach_locked(records, allocation);
+	ranked_unlock(&records->lock);
+	return same;
+}
+
 struct allocation *records_detach_of_context(struct records *records, const struct context_end *end)
 {
 	struct allocation *allocation;
@@ -180,4 +192,11 @@ bool records_view(struct records *records, uint64_t address, struct allocation_v
 	}
 	ranked_unlock(&records->lock);
 	return inside;
+}
+
+bool records_starts_at(struct records *records, uint64_t address)
+{
+	struct allocation_view view;
+
+	return records_view(records, address, &view) && view.address == address;
 }

@@ -65,6 +65,8 @@ bool records_publish_locked(struct records *records, struct allocation *allocati
 struct allocation *records_detach(struct records *records, uint64_t address);
 /* Undo a detach whose pages could not be given back. */
 bool records_reattach(struct records *records, struct allocation *allocation);
+/* Detach it once more, if it is still the live allocation of that serial. */
+bool records_detach_same(struct records *records, struct allocation *allocation, uint64_t serial);
 /* The next live allocation of a context that ends (any when NULL), detached; NULL when there is none. */
 struct allocation *records_detach_of_context(struct records *records, const struct context_end *end);
 
@@ -81,5 +83,7 @@ struct allocation_view {
 /* Whose bytes are at @address? False when it is not inside what an application asked for (the rest of the last page
  * belongs to nobody). Cheap for foreign addresses: no lock. */
 bool records_view(struct records *records, uint64_t address, struct allocation_view *ret_view);
+/* Is @address the start of a live allocation? */
+bool records_starts_at(struct records *records, uint64_t address);
 
 #endif

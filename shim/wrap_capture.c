@@ -9,7 +9,7 @@
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
 		shim_enter();                                                                                          \
-		captures_begin_lock(&shim_lifecycle.captures);                                                         \
+		captures_begin_lock(&shim_lifecycle.captures, stream, per_thread);                                     \
 		result_ = FORWARD(symbol, args);                                                                       \
 		captures_begin_unlock(&shim_lifecycle.captures, result_, stream, per_thread);                          \
 		shim_leave();                                                                                          \

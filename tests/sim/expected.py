@@ -69,6 +69,7 @@ PROGRAMS = [
     program("per_thread", Process(5, Between(4 * MIB, 10 * MIB), 0, {"pool": 4})),
     program("contexts", Process(11, (74 + 30) * MIB, 4 * MIB, {"small": 1}), env=TWO_DEVICES),
     program("peers", Process(5, 12 * MIB), env=TWO_DEVICES),
+    program("lost", Process(3, 8 * MIB, 0, {"small": 1}), env=TWO_DEVICES),
     program("kinds", Process(2, 4 * MIB, 0, {"small": 1, "pool": 5, "uvm": 1, "pitched": 1, "pinned": 3}),
             without=["every size"]),  # legacy handles of what is managed are refused
     # One process each where the child is a fork: it leaves the driver alone, or it cannot use it.

@@ -199,7 +199,7 @@ static const char *free_during_capture(void)
 
 	alloc(0, 4 * MIB);
 	alloc(1, 4 * MIB);
-	captures_begin_lock(&fixture_lc.captures);
+	captures_begin_lock(&fixture_lc.captures, stream, false);
 	begun = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	captures_begin_unlock(&fixture_lc.captures, begun, stream, false);
 	give(0);

@@ -21,6 +21,7 @@ struct worker {
 	pthread_t thread;
 	pthread_barrier_t *start;
 	CUcontext context;
+	const char *(*work)(const struct worker *worker);
 	unsigned number;
 	const char *wrong; /* read after the join; cmocka's asserts jump, which only its own thread may */
 };
@@ -63,12 +64,37 @@ static void *worker_main(void *arg)
 	struct worker *worker = arg;
 
 	pthread_barrier_wait(worker->start);
-	worker->wrong = rounds(worker);
+	worker->wrong = worker->work(worker);
+	return NULL;
+}
+
+/* Contexts come and go, with memory of theirs; every other round the end of the primary one is refused. */
+static const char *ends(const struct worker *worker)
+{
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct context_end end;
+		CUdeviceptr address;
+		CUcontext own;
+		CUresult result;
+		enum stats_native why;
+
+		lifecycle_context_end_begin(&fixture_lc, worker->context, &end);
+		lifecycle_context_end(&fixture_lc, &end, false);
+		if (cuCtxCreate_v4(&own, NULL, 0, 0) != CUDA_SUCCESS)
+			return "a context cannot be made";
+		lifecycle_context_seen(&fixture_lc, own, 0);
+		if (memory_alloc(&fixture_lc, 3 * MIB, &address, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
+			return "an allocation in a context of its own is not answered with success";
+		lifecycle_context_end_begin(&fixture_lc, own, &end);
+		if (cuCtxDestroy_v2(own) != CUDA_SUCCESS)
+			return "a context cannot be destroyed";
+		lifecycle_context_end(&fixture_lc, &end, true);
+	}
 	return NULL;
 }
 
 /* The device is first used by all threads together, so that its preparation is contended too. */
-static void memory_of_eight_threads_stays_apart_and_leaves_nothing(void **state)
+static void given_threads(unsigned that_end_contexts)
 {
 	struct worker workers[THREADS] = {0};
 	pthread_barrier_t start;
@@ -79,6 +105,7 @@ static void memory_of_eight_threads_stays_apart_and_leaves_nothing(void **state)
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i].start = &start;
 		workers[i].number = i;
+		workers[i].work = i < that_end_contexts ? ends : rounds;
 		assert_int_equal(cuCtxGetCurrent(&workers[i].context), CUDA_SUCCESS);
 		assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
 	}
@@ -94,10 +121,21 @@ static void memory_of_eight_threads_stays_apart_and_leaves_nothing(void **state)
 		fail_msg("%s", left);
 }
 
+static void memory_of_eight_threads_stays_apart_and_leaves_nothing(void **state)
+{
+	given_threads(0);
+}
+
+static void contexts_that_end_beside_frees_leave_nothing(void **state)
+{
+	given_threads(2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_of_eight_threads_stays_apart_and_leaves_nothing),
+		cmocka_unit_test(contexts_that_end_beside_frees_leave_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
