@@ -48,6 +48,14 @@ static struct context *find_handle(struct contexts *contexts, CUcontext handle)
 	return NULL;
 }
 
+/* The last takes its place. None is left where the list was forgotten in the middle, by a child that was forked within a
+ * driver call made for @context. */
+static void take_out(struct contexts *contexts, struct context *context)
+{
+	if (contexts->count)
+		*context = contexts->list[--contexts->count];
+}
+
 /* One whose end is under way may be another context by now: handles are used again. */
 static struct context *find_living(struct contexts *contexts, CUcontext handle)
 {
@@ -153,7 +161,7 @@ static void forget_twins(struct contexts *contexts, const struct context *kept)
 		}
 		while (twin->spare_count)
 			contexts->driver->EventDestroy(twin->spare[--twin->spare_count]);
-		*twin = contexts->list[--contexts->count];
+		take_out(contexts, twin);
 	}
 }
 
@@ -232,7 +240,7 @@ static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark
 static void drop_one(struct contexts *contexts, struct context *context)
 {
 	contexts_forget_peers(contexts, context->handle, UINT64_MAX);
-	*context = contexts->list[--contexts->count];
+	take_out(contexts, context);
 }
 
 void contexts_drop(struct contexts *contexts, const struct context_end *end)
@@ -242,7 +250,7 @@ void contexts_drop(struct contexts *contexts, const struct context_end *end)
 	ranked_lock(&contexts->lock);
 	for (size_t i = 0; i < contexts->count;) {
 		if (covers(end, &contexts->list[i])) {
-			contexts->list[i] = contexts->list[--contexts->count];
+			take_out(contexts, &contexts->list[i]);
 			dropped = true;
 		} else {
 			i++;

@@ -90,6 +90,13 @@ void lifecycle_forget(struct lifecycle *lc)
 	service_forget(&lc->service);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
+	for (int d = 0; d < lc->device_count; d++) {
+		int preparing = DEVICE_PREPARING;
+
+		/* By a thread that is not here, and that this one may be waiting for; or by this one, which will say how it ends. */
+		__atomic_compare_exchange_n(&lc->devices[d].readiness, &preparing, DEVICE_UNUSABLE, false, __ATOMIC_ACQ_REL,
+			__ATOMIC_ACQUIRE);
+	}
 }
 
 uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device)

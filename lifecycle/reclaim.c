@@ -37,14 +37,6 @@ void reclaim_init(struct reclaim *reclaim)
 	pthread_condattr_destroy(&attributes);
 }
 
-/* Caller holds the lock. In a forked child nobody waits, and the threads that were in the condition are not there to leave
- * it, which a broadcast may wait for. */
-static void announce(struct reclaim *reclaim)
-{
-	if (!reclaim->forked)
-		pthread_cond_broadcast(&reclaim->changed);
-}
-
 /* Wait for `changed`, at most @ns. Caller holds the lock. The rank mask stays set meanwhile, which is right: the thread
  * owns the lock again when this returns. */
 static void wait_changed(struct reclaim *reclaim, uint64_t ns)
@@ -52,11 +44,19 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 	uint64_t until = clock_now_ns() + ns;
 	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
 
-	if (reclaim->forked) {
+	if (reclaim->forgotten) {
 		clock_sleep_ns(ns);
 		return;
 	}
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
+}
+
+/* Caller holds the lock. Nobody waits in a forked child, and the threads that waited in its parent would be waited for:
+ * glibc lets no second group of waiters be woken before the first has left (seen with glibc 2.36). */
+static void tell_changed(struct reclaim *reclaim)
+{
+	if (!reclaim->forgotten)
+		pthread_cond_broadcast(&reclaim->changed);
 }
 
 bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
@@ -68,7 +68,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns)
 	if (!ranked_lock_within(&reclaim->lock, wait_ns))
 		return false;
 	reclaim->stop = true;
-	announce(reclaim);
+	tell_changed(reclaim);
 	while (reclaim->busy && clock_now_ns() < deadline)
 		wait_changed(reclaim, 1000000);
 	quiet = !reclaim->busy;
@@ -98,7 +98,8 @@ void reclaim_forget(struct reclaim *reclaim)
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->stop = true;
 	reclaim->busy = false;
-	reclaim->forked = true;
+	reclaim->giving_back = 0;
+	reclaim->forgotten = true;
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
@@ -168,6 +169,13 @@ static bool cache_put(void *arg, const struct extent *extent)
 	return kept;
 }
 
+/* Caller holds the lock. What was counted up before a fork is not counted in the child. */
+static void count_down(const struct reclaim *reclaim, unsigned *count)
+{
+	if (!reclaim->forgotten || *count)
+		(*count)--;
+}
+
 /* @bytes went back meanwhile (0 at the begin). */
 static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 {
@@ -175,10 +183,10 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 	if (begin) {
 		reclaim->giving_back++;
 	} else {
-		reclaim->giving_back--;
+		count_down(reclaim, &reclaim->giving_back);
 		reclaim->generation++;
 		reclaim->returned_bytes += bytes;
-		announce(reclaim);
+		tell_changed(reclaim);
 	}
 	ranked_unlock(&reclaim->lock);
 }
@@ -202,7 +210,7 @@ static void strand(struct lifecycle *lc, struct allocation *allocation)
 	allocation->next = lc->reclaim.stranded;
 	lc->reclaim.stranded = allocation;
 	ensure_thread(lc);
-	announce(&lc->reclaim);
+	tell_changed(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 }
 
@@ -331,8 +339,8 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	ranked_lock(&reclaim->lock);
 	if (step == STEP_DONE) {
-		reclaim->pending--;
-		announce(reclaim);
+		count_down(reclaim, &reclaim->pending);
+		tell_changed(reclaim);
 	} else {
 		allocation->next = reclaim->head;
 		reclaim->head = allocation;
@@ -390,7 +398,7 @@ static void *reclaim_main(void *arg)
 	}
 	reclaim->thread = RECLAIM_STOPPED;
 	reclaim->busy = false;
-	announce(reclaim);
+	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return NULL;
 }
@@ -459,7 +467,7 @@ static bool queue(struct lifecycle *lc, struct allocation *allocation, bool here
 	reclaim->pending++;
 	ensure_thread(lc);
 	here = here || reclaim->thread != RECLAIM_RUNNING || reclaim->stop;
-	announce(reclaim);
+	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
 	return here;
 }
@@ -505,7 +513,7 @@ void reclaim_kick(struct lifecycle *lc)
 
 	ranked_lock(&lc->reclaim.lock);
 	here = lc->reclaim.head && lc->reclaim.thread != RECLAIM_RUNNING;
-	announce(&lc->reclaim);
+	tell_changed(&lc->reclaim);
 	ranked_unlock(&lc->reclaim.lock);
 	if (here)
 		drain_here(lc);

@@ -48,14 +48,14 @@ struct reclaim {
 	pthread_cond_t changed;  /* something was freed, finished, or stop was asked */
 	struct allocation *head, *tail; /* freed, oldest first; under lock */
 	struct allocation *stranded; /* idle, but refused by the driver when offered back; under lock */
-	size_t pending;                 /* in the list or in a step; under lock */
+	unsigned pending;               /* in the list or in a step; under lock */
 	uint64_t generation;            /* rises whenever pages went back; under lock */
 	uint64_t returned_bytes;        /* all that went back; under lock */
 	unsigned giving_back;           /* threads between "not the application's" and "the driver's"; under lock */
 	enum reclaim_thread thread;     /* under lock */
 	bool stop;                      /* under lock */
 	bool busy;                      /* the helper is inside driver calls; under lock */
-	bool forked;                    /* this is a child: `changed` is not to be touched */
+	bool forgotten;                 /* in a forked child, whose only thread reads it */
 	pthread_t handle;
 	struct extent_cache cache[STATS_DEVICES]; /* under lock */
 };
@@ -66,7 +66,7 @@ bool reclaim_stop(struct reclaim *reclaim, uint64_t wait_ns);
 /* Unit tests: stop the helper and wait until it is gone, then release what the parts hold. */
 void reclaim_join(struct reclaim *reclaim);
 void reclaim_release(struct reclaim *reclaim);
-/* In a forked child. */
+/* In a forked child: nothing is pending, nothing kept, and no helper is there or will be. */
 void reclaim_forget(struct reclaim *reclaim);
 
 /* Take over a detached allocation. CUDA_SUCCESS, or the error that waiting for its work gave (a lost context): then the

@@ -86,3 +86,25 @@ const char *fixture_end(void)
 		(unsigned long long)counts.live_events);
 	return left;
 }
+
+static struct ranked_lock *const locks[RANK_COUNT] = {
+	[RANK_PRIMARY] = &fixture_lc.contexts.primary_lock,
+	[RANK_CAPTURE] = &fixture_lc.captures.lock,
+	[RANK_CONTEXTS] = &fixture_lc.contexts.lock,
+	[RANK_RECORDS] = &fixture_lc.records.lock,
+	[RANK_RECLAIM] = &fixture_lc.reclaim.lock,
+	[RANK_ARENA] = &fixture_lc.arena_lock,
+	[RANK_NATIVE] = &fixture_lc.native.lock,
+};
+
+void fixture_lock_all(void)
+{
+	for (int rank = 0; rank < RANK_COUNT; rank++)
+		ranked_lock(locks[rank]);
+}
+
+void fixture_unlock_all(void)
+{
+	for (int rank = RANK_COUNT - 1; rank >= 0; rank--)
+		ranked_unlock(locks[rank]);
+}

@@ -21,4 +21,8 @@ bool fixture_begin(void);
  * all counters are at zero, else what is left. */
 const char *fixture_end(void);
 
+/* Take each lock of the lifecycle, in rank order; give them back. */
+void fixture_lock_all(void);
+void fixture_unlock_all(void);
+
 #endif

@@ -106,11 +106,11 @@ static bool sync_config(void)
 
 static const char *full_device(void)
 {
-	alloc(0, 60 * GIB);
-	alloc(1, 30 * GIB);
+	alloc(0, 6 * GIB);
+	alloc(1, 3 * GIB);
 	give(0);
-	alloc(1, 30 * GIB);
-	alloc(2, 60 * GIB);
+	alloc(1, 3 * GIB);
+	alloc(2, 6 * GIB);
 	give_all();
 	return outcome();
 }
@@ -149,6 +149,22 @@ static const char *context_that_ends(void)
 	return outcome();
 }
 
+/* What comes to be known meanwhile is known twice, until the end is refused. */
+static const char *context_whose_end_is_refused(void)
+{
+	struct context_end end;
+
+	lifecycle_context_seen(&fixture_lc, second, 0);
+	alloc(0, 4 * MIB);
+	lifecycle_context_end_begin(&fixture_lc, second, &end);
+	alloc(1, 4 * MIB);
+	give(1);
+	lifecycle_context_end(&fixture_lc, &end, false);
+	give(0);
+	give_all();
+	return outcome();
+}
+
 /* The context ends without our seeing it; what was allocated under the other one can be freed all the same. */
 static const char *context_that_ends_unseen(void)
 {
@@ -171,6 +187,22 @@ static void end_second(void)
 	if (second)
 		cuCtxDestroy_v2(second);
 	second = NULL;
+}
+
+/* ---- peers ---- */
+
+static const char *access_replayed(void)
+{
+	CUcontext context = NULL;
+
+	alloc(0, 4 * MIB);
+	alloc(1, 6 * MIB);
+	cuCtxGetCurrent(&context);
+	contexts_peer_enable(&fixture_lc.contexts, context, context, 0, 0);
+	memory_replay_access(&fixture_lc, 0, -1);
+	contexts_peer_disable(&fixture_lc.contexts, context, context);
+	give_all();
+	return outcome();
 }
 
 /* ---- captures ---- */
@@ -235,7 +267,9 @@ SWEPT(alloc_and_free, NULL, alloc_and_free, give_all)
 SWEPT(alloc_and_free_sync, sync_config, alloc_and_free_sync, give_all)
 SWEPT(full_device, NULL, full_device, give_all)
 SWEPT(context_that_ends, make_second, context_that_ends, end_second)
+SWEPT(context_whose_end_is_refused, make_second, context_whose_end_is_refused, end_second)
 SWEPT(context_that_ends_unseen, make_second, context_that_ends_unseen, end_second)
+SWEPT(access_replayed, NULL, access_replayed, give_all)
 SWEPT(free_during_capture, make_stream, free_during_capture, end_stream)
 
 #define TESTS(name) cmocka_unit_test(name##_with_each_call_failing), cmocka_unit_test(name##_with_a_fork_at_each_call)
@@ -243,8 +277,14 @@ SWEPT(free_during_capture, make_stream, free_during_capture, end_stream)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TESTS(alloc_and_free),      TESTS(alloc_and_free_sync),      TESTS(full_device),
-		TESTS(context_that_ends), TESTS(context_that_ends_unseen), TESTS(free_during_capture),
+		TESTS(alloc_and_free),
+		TESTS(alloc_and_free_sync),
+		TESTS(full_device),
+		TESTS(context_that_ends),
+		TESTS(context_whose_end_is_refused),
+		TESTS(context_that_ends_unseen),
+		TESTS(access_replayed),
+		TESTS(free_during_capture),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

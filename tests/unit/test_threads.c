@@ -21,8 +21,8 @@ struct worker {
 	pthread_t thread;
 	pthread_barrier_t *start;
 	CUcontext context;
-	const char *(*work)(const struct worker *worker);
 	unsigned number;
+	const char *(*work)(const struct worker *worker);
 	const char *wrong; /* read after the join; cmocka's asserts jump, which only its own thread may */
 };
 
@@ -59,6 +59,92 @@ static const char *rounds(const struct worker *worker)
 	return NULL;
 }
 
+/* ---- beside captures, rights and ends of contexts ---- */
+
+#define LIVES 12
+
+/* One allocation, which stays native while any thread captures. */
+static const char *take_and_give(unsigned number)
+{
+	CUdeviceptr address = 0, base;
+	CUresult result;
+	enum stats_native why;
+	size_t size;
+
+	if (memory_alloc(&fixture_lc, (1 + number % 5) * MIB, &address, &result, &why) == MEMORY_PASS)
+		return why == STATS_NATIVE_CAPTURE ? NULL : "an allocation is passed on without a capture";
+	if (result != CUDA_SUCCESS || !answer_address_range(&fixture_lc, address, &base, &size) || base != address)
+		return "an allocation is not answered with success";
+	memory_replay_access(&fixture_lc, 0, -1);
+	records_expose(&fixture_lc.records, address, MIB);
+	if (memory_free(&fixture_lc, address, &result) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
+		return "a free is not answered with success";
+	return NULL;
+}
+
+static const char *capture(const struct worker *worker)
+{
+	CUgraph graph = NULL;
+	CUstream stream;
+	CUresult begun, ended;
+	uint64_t moment;
+	const char *wrong;
+
+	if (cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+		return "no stream";
+	captures_begin_lock(&fixture_lc.captures);
+	begun = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+	captures_begin_unlock(&fixture_lc.captures, begun, stream, false);
+	wrong = take_and_give(worker->number);
+	moment = captures_moment(&fixture_lc.captures);
+	ended = cuStreamEndCapture(stream, &graph);
+	if (captures_end(&fixture_lc.captures, moment, ended, stream, false))
+		reclaim_kick(&fixture_lc);
+	if (begun != CUDA_SUCCESS || ended != CUDA_SUCCESS || cuGraphDestroy(graph) != CUDA_SUCCESS ||
+		cuStreamDestroy_v2(stream) != CUDA_SUCCESS)
+		wrong = "a capture is refused";
+	return wrong;
+}
+
+/* A context of its own, a peer of itself, that takes an allocation along. */
+static const char *live_and_end(const struct worker *worker)
+{
+	struct context_end end;
+	CUdeviceptr left = 0;
+	CUcontext context;
+	CUresult result;
+	enum stats_native why;
+	const char *wrong;
+
+	if (cuCtxCreate_v4(&context, NULL, 0, 0) != CUDA_SUCCESS)
+		return "no context";
+	lifecycle_context_seen(&fixture_lc, context, 0);
+	if (!contexts_peer_enable(&fixture_lc.contexts, context, context, 0, 0))
+		return "a peer is not noted";
+	wrong = take_and_give(worker->number);
+	(void)memory_alloc(&fixture_lc, 2 * MIB, &left, &result, &why);
+	lifecycle_context_end_begin(&fixture_lc, context, &end);
+	result = cuCtxDestroy_v2(context);
+	lifecycle_context_end(&fixture_lc, &end, result == CUDA_SUCCESS);
+	if (!wrong && result != CUDA_SUCCESS)
+		wrong = "a context cannot be destroyed";
+	return cuCtxSetCurrent(worker->context) == CUDA_SUCCESS ? wrong : "the context cannot be made current";
+}
+
+static const char *lives(const struct worker *worker)
+{
+	const char *wrong = cuCtxSetCurrent(worker->context) == CUDA_SUCCESS ? NULL : "the context cannot be made current";
+
+	for (unsigned i = 0; i < LIVES && !wrong; i++) {
+		switch (worker->number % 3) {
+		case 0: wrong = live_and_end(worker); break;
+		case 1: wrong = capture(worker); break;
+		default: wrong = take_and_give(worker->number + i); break;
+		}
+	}
+	return wrong;
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *worker = arg;
@@ -68,33 +154,8 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Contexts come and go, with memory of theirs; every other round the end of the primary one is refused. */
-static const char *ends(const struct worker *worker)
-{
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct context_end end;
-		CUdeviceptr address;
-		CUcontext own;
-		CUresult result;
-		enum stats_native why;
-
-		lifecycle_context_end_begin(&fixture_lc, worker->context, &end);
-		lifecycle_context_end(&fixture_lc, &end, false);
-		if (cuCtxCreate_v4(&own, NULL, 0, 0) != CUDA_SUCCESS)
-			return "a context cannot be made";
-		lifecycle_context_seen(&fixture_lc, own, 0);
-		if (memory_alloc(&fixture_lc, 3 * MIB, &address, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
-			return "an allocation in a context of its own is not answered with success";
-		lifecycle_context_end_begin(&fixture_lc, own, &end);
-		if (cuCtxDestroy_v2(own) != CUDA_SUCCESS)
-			return "a context cannot be destroyed";
-		lifecycle_context_end(&fixture_lc, &end, true);
-	}
-	return NULL;
-}
-
 /* The device is first used by all threads together, so that its preparation is contended too. */
-static void given_threads(unsigned that_end_contexts)
+static void run_together(const char *(*work)(const struct worker *worker))
 {
 	struct worker workers[THREADS] = {0};
 	pthread_barrier_t start;
@@ -105,7 +166,7 @@ static void given_threads(unsigned that_end_contexts)
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i].start = &start;
 		workers[i].number = i;
-		workers[i].work = i < that_end_contexts ? ends : rounds;
+		workers[i].work = work;
 		assert_int_equal(cuCtxGetCurrent(&workers[i].context), CUDA_SUCCESS);
 		assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
 	}
@@ -123,19 +184,19 @@ static void given_threads(unsigned that_end_contexts)
 
 static void memory_of_eight_threads_stays_apart_and_leaves_nothing(void **state)
 {
-	given_threads(0);
+	run_together(rounds);
 }
 
-static void contexts_that_end_beside_frees_leave_nothing(void **state)
+static void memory_beside_captures_rights_and_ends_of_contexts_leaves_nothing(void **state)
 {
-	given_threads(2);
+	run_together(lives);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_of_eight_threads_stays_apart_and_leaves_nothing),
-		cmocka_unit_test(contexts_that_end_beside_frees_leave_nothing),
+		cmocka_unit_test(memory_beside_captures_rights_and_ends_of_contexts_leaves_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

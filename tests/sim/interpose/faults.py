@@ -7,9 +7,9 @@ import harness
 
 
 class Faults(neighbours.Case):
-    def given_happened(self, *words, **more):
+    def given_happened(self, *words, program="faults", **more):
         """What the program did inside Sublet's calls: how often, with Sublet."""
-        said = self.same_with_and_without("faults", *words, **more)
+        said = self.same_with_and_without(program, *words, **more)
         return said, int(re.search(r"happened (\d+) times", self.stderr).group(1))
 
     def log_line_into_a_closed_pipe_kills_nobody(self):
@@ -29,6 +29,13 @@ class Faults(neighbours.Case):
                     if len(words) == 1 or symbol in ("cuMemAlloc_v2", "cuMemFree_v2", "cuMemCreate", "cuMemSetAccess"):
                         self.assertGreater(times, 0, (symbol, free))
                     self.assertIn("0 B at the end", self.stderr)
+
+    def fork_beside_another_threads_call(self):
+        """The child goes on with its wrapper, without the thread that held locks, or that it waited for."""
+        for way, free in (("locks", "async"), ("waits", "sync")):
+            said, times = self.given_happened(way, program="forks", SUBLET_FREE=free, allocations=2)
+            self.assertIn("children that ended badly: 0", said, way)
+            self.assertEqual(times, 1, way)
 
     def driver_that_calls_back_into_the_program(self):
         for free in ("async", "sync"):
