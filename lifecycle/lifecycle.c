@@ -47,7 +47,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct allocation *allocation;
 
-	gate_join(lc);
+	drainer_join(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while ((allocation = records_detach_of_context(&lc->records, NULL)))
@@ -70,12 +70,14 @@ void lifecycle_release(struct lifecycle *lc)
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	drainer_stop(&lc->drainer, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
 }
 
 void lifecycle_forget(struct lifecycle *lc)
 {
 	gate_forget(&lc->gate);
+	drainer_forget(&lc->drainer);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
