@@ -1,4 +1,4 @@
-/* tests/sim/gated.c rows|callback|cancel
+/* tests/sim/gated.c rows|callback|cancel|end
  * A program that shuts the gate of the Sublet it runs under, from inside: gated.py says where in libsublet.so the functions
  * are, which no program can call by name. What the entry points do is seen in the simulated driver's counts. */
 #include "shim/cuda_abi.h"
@@ -248,11 +248,28 @@ static int cancelled(void)
 	return 0;
 }
 
+/* ---- the end of the process, while held ---- */
+
+static void set_at_the_end(void)
+{
+	/* after Sublet's own handler, which was registered later */
+	if (done)
+		printf("at the end: %d\n", (int)cuMemsetD8_v2(block, 2, 1 << 20));
+}
+
+static int ended(void)
+{
+	shut();
+	done = 1;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
 	CUdevice device;
 
+	atexit(set_at_the_end);
 	hold = (__typeof__(hold))inside("GATE_HOLD");
 	open_gate = (__typeof__(open_gate))inside("GATE_OPEN");
 	lifecycle = inside("LIFECYCLE");
@@ -261,5 +278,9 @@ int main(int argc, char **argv)
 	NEED(argc == 2 && calls_of && fail_calls && cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS);
 	NEED(cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS && cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	NEED(cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS);
-	return strcmp(argv[1], "rows") == 0 ? all_rows() : strcmp(argv[1], "callback") == 0 ? callbacks() : cancelled();
+	if (strcmp(argv[1], "rows") == 0)
+		return all_rows();
+	if (strcmp(argv[1], "callback") == 0)
+		return callbacks();
+	return strcmp(argv[1], "end") == 0 ? ended() : cancelled();
 }

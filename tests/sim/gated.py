@@ -39,6 +39,9 @@ class Gated(harness.Case):
     def thread_cancelled_in_front_of_the_gate_leaves_nothing(self):
         self.assertIn("cancelled", self.given_run("cancel"))
 
+    def process_that_ends_while_held_ends(self):
+        self.assertIn("at the end: 0", self.given_run("end"))
+
 
 if __name__ == "__main__":
     harness.main()
