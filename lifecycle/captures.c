@@ -76,18 +76,19 @@ bool captures_exclude(struct captures *captures)
 
 bool captures_under_way(struct captures *captures, struct capture *ret_one)
 {
-	if (!captures_any(captures))
-		return false;
-	if (captures_exclude(captures)) {
-		captures_admit(captures);
-		return false;
+	struct capture one = {0};
+	bool some = captures_any(captures);
+
+	if (some && ranked_lock_within(&captures->lock, EXCLUDE_WAIT_NS)) {
+		drop_ended_threads(captures);
+		some = captures->active != 0;
+		if (captures->count)
+			one = captures->list[0];
+		ranked_unlock(&captures->lock);
 	}
-	if (!ret_one)
-		return true;
-	ranked_lock(&captures->lock);
-	*ret_one = captures->count ? captures->list[0] : (struct capture){0};
-	ranked_unlock(&captures->lock);
-	return true;
+	if (some && ret_one)
+		*ret_one = one;
+	return some;
 }
 
 void captures_admit(struct captures *captures)

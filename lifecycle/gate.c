@@ -4,16 +4,15 @@
 #include "lifecycle/gate.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define FIRST_SLOTS 64
 #define CHUNK_BYTES 65536ul
@@ -174,15 +173,10 @@ const struct gate_slot *gate_busy_slot(bool waiting)
 
 /* ---- the word ---- */
 
-static long futex(unsigned *word, int operation, unsigned value, const struct timespec *wait)
-{
-	return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, wait, NULL, 0);
-}
-
 void gate_set(struct gate *gate, unsigned bits)
 {
 	__atomic_store_n(&gate->word, bits | (gate->fenced ? GATE_FENCED : 0), __ATOMIC_SEQ_CST);
-	futex(&gate->word, FUTEX_WAKE, (unsigned)INT32_MAX, NULL);
+	word_wake(&gate->word);
 }
 
 bool gate_barrier(struct gate *gate)
@@ -230,7 +224,7 @@ void gate_forget(struct gate *gate)
 	}
 	memset(&shared_slot, 0, sizeof(shared_slot));
 	gate->word = gate->fenced ? GATE_FENCED : 0;
-	gate->through = gate->holds = gate->asked = gate->synchronizing = 0;
+	gate->through = gate->holds = gate->asked = 0;
 	gate->wanted = NULL;
 }
 
@@ -255,14 +249,14 @@ static void ask_for_service(struct gate *gate)
 	pthread_setcancelstate(cancel_state, NULL);
 }
 
-/* How long the call that arrived at @arrived_ns sleeps before it asks for service; 0: it is to ask now. UINT64_MAX: for good. */
+/* How long the call that arrived at @arrived_ns sleeps before it asks for service; 0: it is to ask now. */
 static uint64_t patience(const struct gate *gate, unsigned word, uint64_t arrived_ns)
 {
 	uint64_t since, now;
 
 	if (!(word & GATE_HELD) || !__atomic_load_n(&gate->wanted, __ATOMIC_ACQUIRE) ||
 		__atomic_load_n(&gate->asked, __ATOMIC_ACQUIRE))
-		return UINT64_MAX;
+		return WAIT_FOR_GOOD;
 	since = __atomic_load_n(&gate->held_since_ns, __ATOMIC_ACQUIRE);
 	if (since < arrived_ns)
 		since = arrived_ns;
@@ -289,12 +283,11 @@ static void wait_open(struct gate *gate, struct gate_slot *slot)
 	__atomic_fetch_add(&slot->waiting, 1, __ATOMIC_ACQ_REL);
 	while (must_wait(slot, word = __atomic_load_n(&gate->word, __ATOMIC_ACQUIRE), 1)) {
 		uint64_t ns = patience(gate, word, arrived_ns);
-		struct timespec wait = {.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
 
 		if (ns == 0)
 			ask_for_service(gate);
 		else
-			futex(&gate->word, FUTEX_WAIT, word, ns == UINT64_MAX ? NULL : &wait);
+			word_wait(&gate->word, word, ns);
 	}
 	__atomic_fetch_sub(&slot->waiting, 1, __ATOMIC_ACQ_REL);
 	errno = saved_errno;

@@ -55,8 +55,6 @@ struct gate {
 	void (*wanted)(void *arg); /* atomic; written after the two beside it */
 	void *wanted_arg;
 	struct ranked_lock kernels_lock; /* RANK_KERNELS */
-	unsigned synchronizing; /* atomic; enum drain_thread of lifecycle/hold.c */
-	unsigned synchronized;  /* CUresult of the last one; atomic */
 };
 
 /* @fences: as if there were no membarrier (tests; SUBLET_GATE_FENCES=1). Registers the process for membarrier. */
@@ -121,14 +119,11 @@ struct gate_timing gate_timing_default(void);
  * opens the gate again (what it waits for may itself wait for a gated call), and after a while the next begins. SUBLET_OK:
  * held, until gate_open; also when it already was. TIMEOUT: open again, *reterr names the thread and its call, the context
  * and the kernels last launched, or the capture that was in the way. INVALID: another thread is at it.
- * On a thread of Sublet's own, no lock held, no slot marked. Calls the driver: records and queries events, on failure
- * asks a kernel's name; where contexts cannot be marked, synchronises them on a thread of its own. */
+ * On a thread of Sublet's own, no lock held, no slot marked. Calls the driver: queries events, on failure asks a kernel's
+ * name; marks are taken by a thread of their own (lifecycle/drain.h). */
 enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing, struct errinfo *reterr);
 /* End the hold; waiting calls go on. Nothing when there is none. No driver call. */
 void gate_open(struct lifecycle *lc);
-
-/* Unit tests: wait for the thread that synchronises, if there is one. */
-void gate_join(struct lifecycle *lc);
 
 /* The soft hold: once per hold, the first gated call that has waited for @after_ns in front of a held gate calls @wanted. That is
  * on a thread of the application, no lock held, cancellation off: hand the wish to another thread and return. */

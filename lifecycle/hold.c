@@ -3,8 +3,6 @@
  * the way. One thread of Sublet's own at a time; holds no lock while it waits. */
 #include "lifecycle/gate.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +12,6 @@
 #include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
 
-#define HOLD_MARKS_MAX 256 /* contexts; a process has one or two per device */
 #define LAST_KERNELS_SAID 2
 #define KERNEL_NAME_SAID 48
 
@@ -22,8 +19,7 @@
 enum obstacle_kind {
 	OBSTACLE_CALL,    /* a gated call that does not come back */
 	OBSTACLE_CAPTURE, /* its calls are gated, so it cannot end while the gate is shut */
-	OBSTACLE_WORK,    /* a context does not pass its mark */
-	OBSTACLE_CONTEXTS, /* could not be marked, nor synchronised in time */
+	OBSTACLE_WORK,    /* a context does not pass its mark, or does not even take it */
 	OBSTACLE_BARRIER, /* no membarrier any more */
 };
 
@@ -32,141 +28,34 @@ struct obstacle {
 	int thread;
 	const char *entry;
 	const void *kernel;
-	CUcontext context;
+	CUcontext context; /* NULL: not known */
 	CUresult refusal;
 	struct capture capture;
 };
-
-struct pause {
-	uint64_t ns;
-};
-
-/* 20 us at first (most holds find the device idle or nearly so), 1 ms beside long kernels. False: @until_ns is over. */
-static bool wait_a_little(struct pause *pause, uint64_t until_ns)
-{
-	if (clock_now_ns() >= until_ns)
-		return false;
-	pause->ns = pause->ns ? pause->ns * 2 : 20000;
-	if (pause->ns > CLOCK_NS_PER_MS)
-		pause->ns = CLOCK_NS_PER_MS;
-	clock_sleep_ns(pause->ns);
-	return true;
-}
-
-/* ---- where contexts cannot be marked (a driver before CUDA 12.5) ---- */
-
-enum drain_thread {
-	DRAIN_IDLE,
-	DRAIN_RUNNING,
-	DRAIN_DONE,
-};
-
-static void *synchronize_main(void *arg)
-{
-	struct lifecycle *lc = arg;
-	struct driver_scope scope;
-	CUresult own, result;
-
-	pthread_setname_np(pthread_self(), "sublet-drain");
-	if (lc->config.thread_begins)
-		lc->config.thread_begins();
-	driver_enter(&lc->driver, &scope);
-	result = contexts_synchronize(&lc->contexts, -1, &own);
-	driver_leave(&lc->driver, &scope);
-	__atomic_store_n(&lc->gate.synchronized, (unsigned)result, __ATOMIC_RELAXED);
-	__atomic_store_n(&lc->gate.synchronizing, DRAIN_DONE, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-static bool start_synchronize(struct lifecycle *lc)
-{
-	sigset_t all, before;
-	pthread_t thread;
-	int error;
-
-	__atomic_store_n(&lc->gate.synchronizing, DRAIN_RUNNING, __ATOMIC_RELEASE);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&thread, NULL, synchronize_main, lc);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (error) {
-		__atomic_store_n(&lc->gate.synchronizing, DRAIN_IDLE, __ATOMIC_RELEASE);
-		return false;
-	}
-	pthread_detach(thread);
-	return true;
-}
-
-/* A synchronise has no deadline, so a thread of its own makes it, and may still be at it in the next try. A capture that begins
- * then, with the gate open, may be invalidated (as with frees, reclaim.c). */
-static bool drain_by_synchronizing(struct lifecycle *lc, uint64_t until_ns, struct obstacle *obstacle)
-{
-	struct pause pause = {0};
-	bool started = false; /* what ends before was begun before, and says nothing */
-
-	do {
-		unsigned state = __atomic_load_n(&lc->gate.synchronizing, __ATOMIC_ACQUIRE);
-
-		if (state == DRAIN_DONE && started) {
-			obstacle->refusal = (CUresult)__atomic_load_n(&lc->gate.synchronized, __ATOMIC_RELAXED);
-			if (obstacle->refusal == CUDA_SUCCESS)
-				return true;
-			started = false;
-		}
-		if (state != DRAIN_RUNNING && !started)
-			started = start_synchronize(lc);
-	} while (wait_a_little(&pause, until_ns));
-	obstacle->kind = OBSTACLE_CONTEXTS;
-	return false;
-}
 
 /* ---- one try ---- */
 
 static bool drain(struct lifecycle *lc, uint64_t until_ns, struct obstacle *obstacle)
 {
-	struct context_mark marks[HOLD_MARKS_MAX];
-	struct pause pause = {0};
-	uint32_t count = 0;
-	CUresult result;
+	CUresult result = drainer_drain(lc, until_ns, &obstacle->context);
 
-	for (;;) {
-		result = drain_mark(lc, marks, HOLD_MARKS_MAX, &count);
-		if (result == CUDA_ERROR_NOT_SUPPORTED)
-			return drain_by_synchronizing(lc, until_ns, obstacle);
-		if (result == CUDA_ERROR_NOT_READY) {
-			obstacle->kind = OBSTACLE_CAPTURE;
-			captures_under_way(&lc->captures, &obstacle->capture);
-			return false;
-		}
-		while ((result = drain_passed(lc, marks, &count)) == CUDA_ERROR_NOT_READY && wait_a_little(&pause, until_ns))
-			;
-		if (result == CUDA_SUCCESS)
-			return true;
-		if (result == CUDA_ERROR_NOT_READY) {
-			obstacle->kind = OBSTACLE_WORK;
-			obstacle->context = marks[count - 1].handle;
-			drain_give_up(lc, marks, &count);
-			return false;
-		}
-		/* a mark that says neither: again, but not for ever */
-		if (!wait_a_little(&pause, until_ns)) {
-			obstacle->kind = OBSTACLE_CONTEXTS;
-			obstacle->refusal = result;
-			return false;
-		}
-	}
+	if (result == CUDA_ERROR_NOT_READY)
+		captures_under_way(&lc->captures, &obstacle->capture);
+	obstacle->kind = result == CUDA_ERROR_NOT_READY ? OBSTACLE_CAPTURE : OBSTACLE_WORK;
+	obstacle->refusal = result == CUDA_ERROR_TIMEOUT ? CUDA_SUCCESS : result;
+	return result == CUDA_SUCCESS;
 }
 
 static bool wait_for_slots(uint64_t until_ns, struct obstacle *obstacle)
 {
-	struct pause pause = {0};
+	uint64_t pause_ns = 0;
 	const struct gate_slot *slot;
 
 	while ((slot = gate_busy_slot(false))) {
 		obstacle->kind = OBSTACLE_CALL;
 		obstacle->thread = __atomic_load_n(&slot->thread, __ATOMIC_RELAXED);
 		obstacle->entry = __atomic_load_n(&slot->entry, __ATOMIC_RELAXED);
-		if (!wait_a_little(&pause, until_ns))
+		if (!drain_pause(&pause_ns, until_ns))
 			return false;
 	}
 	return true;
@@ -262,13 +151,15 @@ static enum sublet_err describe(struct lifecycle *lc, const struct obstacle *obs
 			ms, (void *)obstacle->capture.stream, (void *)obstacle->capture.context);
 	case OBSTACLE_WORK:
 		say_last_kernels(lc, 0, kernels, sizeof(kernels));
+		if (obstacle->refusal)
+			return errinfo_set(reterr, SUBLET_ERR_DRIVER, (int)obstacle->refusal,
+				"no hold within %llu ms: the driver does not tell whether work goes on (error %d)%s", ms,
+				(int)obstacle->refusal, kernels);
+		if (!obstacle->context)
+			return errinfo_set(reterr, SUBLET_ERR_TIMEOUT, 0,
+				"no hold within %llu ms: the driver waits for work, or for room in a full queue%s", ms, kernels);
 		return errinfo_set(reterr, SUBLET_ERR_TIMEOUT, 0, "no hold within %llu ms: work of device %d, context %p, goes on%s",
 			ms, contexts_device_of(&lc->contexts, obstacle->context), (void *)obstacle->context, kernels);
-	case OBSTACLE_CONTEXTS:
-		say_last_kernels(lc, 0, kernels, sizeof(kernels));
-		return errinfo_set(reterr, SUBLET_ERR_TIMEOUT, (int)obstacle->refusal,
-			"no hold within %llu ms: contexts do not come to rest (driver error %d)%s", ms, (int)obstacle->refusal,
-			kernels);
 	case OBSTACLE_BARRIER:
 		break;
 	}
@@ -283,16 +174,15 @@ struct gate_timing gate_timing_default(void)
 }
 
 /* Open for so long that whoever waits gets through, and until no capture is under way. */
-static void let_through(struct lifecycle *lc, uint64_t pause_ns, uint64_t end_ns)
+static void let_through(struct lifecycle *lc, uint64_t open_ns, uint64_t end_ns)
 {
-	struct pause pause = {0};
-	uint64_t until_ns = clock_now_ns() + pause_ns;
+	uint64_t until_ns = clock_now_ns() + open_ns, pause_ns = 0;
 
 	gate_set(&lc->gate, 0);
 	clock_sleep_ns(CLOCK_NS_PER_MS);
-	while (gate_busy_slot(true) && wait_a_little(&pause, until_ns < end_ns ? until_ns : end_ns))
+	while (gate_busy_slot(true) && drain_pause(&pause_ns, until_ns < end_ns ? until_ns : end_ns))
 		;
-	while (captures_under_way(&lc->captures, NULL) && wait_a_little(&pause, end_ns))
+	while (captures_under_way(&lc->captures, NULL) && drain_pause(&pause_ns, end_ns))
 		;
 }
 
@@ -342,10 +232,4 @@ void gate_open(struct lifecycle *lc)
 	/* not while gate_hold is at it */
 	if (__atomic_load_n(&lc->gate.word, __ATOMIC_ACQUIRE) & GATE_HELD)
 		end_hold(&lc->gate);
-}
-
-void gate_join(struct lifecycle *lc)
-{
-	while (__atomic_load_n(&lc->gate.synchronizing, __ATOMIC_ACQUIRE) == DRAIN_RUNNING)
-		clock_sleep_ns(CLOCK_NS_PER_MS);
 }

@@ -49,8 +49,8 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct detached detached;
 
-	gate_join(lc);
-	service_release(lc);
+	service_release(lc); /* it holds, and a hold may be what the drainer works for */
+	drainer_join(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
 	while (records_detach_of_context(&lc->records, NULL, &detached)) {
@@ -78,12 +78,15 @@ void lifecycle_release(struct lifecycle *lc)
 void lifecycle_stop(struct lifecycle *lc)
 {
 	service_stop(lc, 200ull * 1000000ull);
+	drainer_stop(&lc->drainer, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
+	gate_open(lc); /* nobody is left to do it, and destructors of the application may copy yet */
 }
 
 void lifecycle_forget(struct lifecycle *lc)
 {
 	gate_forget(&lc->gate);
+	drainer_forget(&lc->drainer);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);

@@ -14,6 +14,7 @@
 #include "lifecycle/callbacks.h"
 #include "lifecycle/captures.h"
 #include "lifecycle/contexts.h"
+#include "lifecycle/drain.h"
 #include "lifecycle/driver.h"
 #include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
@@ -66,6 +67,7 @@ struct lifecycle {
 	struct ranked_lock arena_lock;
 	struct granules granules;
 	struct gate gate;
+	struct drainer drainer;
 	struct callbacks callbacks;
 	struct captures captures;
 	struct contexts contexts;
@@ -86,7 +88,8 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
  * may be gone): see lifecycle_stop. */
 void lifecycle_release(struct lifecycle *lc);
 
-/* At process end: the helper thread makes no further driver call once this returns, or 200 ms have passed. */
+/* At process end: the helper threads make no further driver call once this returns, or 200 ms have passed for each;
+ * a hold is over, so that what the application does at its end waits for nobody. */
 void lifecycle_stop(struct lifecycle *lc);
 
 /* In a forked child: CUDA does not survive a fork, so everything is forgotten, without a driver call. */

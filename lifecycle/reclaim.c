@@ -3,12 +3,12 @@
 #include "lifecycle/reclaim.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
 
@@ -407,15 +407,11 @@ static void *reclaim_main(void *arg)
 static void ensure_thread(struct lifecycle *lc)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	sigset_t all, before;
 	int error;
 
 	if (reclaim->stop || (reclaim->thread != RECLAIM_NO_THREAD && reclaim->thread != RECLAIM_UNAVAILABLE))
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&reclaim->handle, NULL, reclaim_main, lc);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = thread_start(&reclaim->handle, reclaim_main, lc);
 	reclaim->thread = error ? RECLAIM_UNAVAILABLE : RECLAIM_RUNNING;
 	if (error)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no helper thread (%s): frees wait for running work",

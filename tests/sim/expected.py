@@ -64,6 +64,7 @@ PROGRAMS = [
     program("own_vmm", Process(1, 8 * MIB, 0, {"vmm": 3})),
     program("shared_vmm", Process(1, 6 * MIB, 0, {"vmm": 1}), Process(1, 2 * MIB, 2 * MIB)),
     program("captures", Process(8 + 4 + 2 + 5 + 1, 12 * MIB, 0, {"small": 4 + 2, "capture": 2})),
+    program("callbacks", Process(1, 4 * MIB)),
     program("graph_memory", Process(1, 2 * MIB)),
     program("threads", Process(8 * 40 * 2, Between(2 * MIB, 8 * 2 * 6 * MIB))),
     program("per_thread", Process(5, Between(4 * MIB, 10 * MIB), 0, {"pool": 4})),
