@@ -39,6 +39,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	reclaim_init(&lc->reclaim);
 	host_pool_init(&lc->host_pool);
 	service_init(lc);
+	client_init(&lc->client);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -49,6 +50,7 @@ void lifecycle_release(struct lifecycle *lc)
 	struct reclaim_room room;
 	struct detached detached;
 
+	client_release(lc);
 	service_release(lc); /* it holds, and a hold may be what the drainer works for */
 	drainer_join(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
@@ -77,6 +79,7 @@ void lifecycle_release(struct lifecycle *lc)
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	client_stop(lc, 200ull * 1000000ull);
 	service_stop(lc, 200ull * 1000000ull);
 	drainer_stop(&lc->drainer, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
@@ -91,6 +94,7 @@ void lifecycle_forget(struct lifecycle *lc)
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
 	service_forget(&lc->service);
+	client_forget(&lc->client);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
 	for (int d = 0; d < lc->device_count; d++) {

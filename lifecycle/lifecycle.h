@@ -13,6 +13,7 @@
 #include "lifecycle/backing.h"
 #include "lifecycle/callbacks.h"
 #include "lifecycle/captures.h"
+#include "lifecycle/client.h"
 #include "lifecycle/contexts.h"
 #include "lifecycle/drain.h"
 #include "lifecycle/driver.h"
@@ -76,6 +77,7 @@ struct lifecycle {
 	struct host_pool host_pool;
 	struct mover mover;
 	struct service service;
+	struct client client;
 	struct native native;
 };
 

@@ -92,6 +92,7 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 		}
 	}
 	stats_allocated(stats, span_bytes, size_bytes);
+	allocation->rule = client_rule(&lc->client, allocation);
 	published = records_publish_locked(&lc->records, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (published)

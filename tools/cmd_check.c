@@ -1,19 +1,18 @@
 /* tools/cmd_check.c
  * `sublet check`: says everything that is wrong with policy files, explains what a policy does with an allocation,
  * prints the JSON Schema of the language. What it says about a file is its result and goes to stdout. */
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "policy/source/document.h"
 #include "policy/source/explain.h"
 #include "policy/source/source.h"
 #include "tools/command.h"
 #include "tools/json.h"
 #include "tools/policy_json.h"
+#include "tools/policy_file.h"
 
 static const char help[] =
 	"usage: sublet check [OPTION...] FILE...\n"
@@ -39,29 +38,6 @@ struct check_options {
 	bool strict, json, schema;
 	const char *explain; /* NULL: do not */
 };
-
-/* The file's text into *ret_text (heap, not NUL-ended). One byte more than a policy may have is read, so that the
- * reader itself says that it is too large. */
-static bool read_file(const char *name, char **ret_text, size_t *ret_bytes)
-{
-	FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
-	char *text = malloc(DOCUMENT_BYTES_MAX + 1);
-	int error = text ? errno : ENOMEM;
-
-	if (file && text) {
-		*ret_bytes = fread(text, 1, DOCUMENT_BYTES_MAX + 1, file);
-		error = ferror(file) ? errno : 0;
-	}
-	if (file && file != stdin)
-		fclose(file);
-	if (!error) {
-		*ret_text = text;
-		return true;
-	}
-	free(text);
-	fail(STATUS_BAD, "cannot read policy file '%s': %s", name, strerror(error));
-	return false;
-}
 
 static void add_summary(const struct policy_source *source, const char *name, struct output *to)
 {
@@ -164,7 +140,7 @@ static enum exit_status check_file(const char *name, const struct check_options 
 	size_t bytes = 0;
 	char shown[4096], *text;
 
-	if (!read_file(name, &text, &bytes))
+	if (!policy_file_read(name, &text, &bytes))
 		return STATUS_BAD;
 	if (strcmp(name, "-") == 0)
 		name = "stdin";
