@@ -69,7 +69,7 @@ static void disconnect(struct client *client)
 
 static int move_away(int fd)
 {
-	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FD_LEAST);
+	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FD_LEAST); /* glibc calls it fcntl64, musl has no such name */
 
 	if (moved < 0)
 		return fd; /* such numbers are over the limit here */

@@ -95,6 +95,11 @@ static struct ranked_lock *const locks[RANK_COUNT] = {
 	[RANK_RECLAIM] = &fixture_lc.reclaim.lock,
 	[RANK_ARENA] = &fixture_lc.arena_lock,
 	[RANK_NATIVE] = &fixture_lc.native.lock,
+	[RANK_SERVICE] = &fixture_lc.service.lock,
+	[RANK_HOST_POOL] = &fixture_lc.host_pool.lock,
+	[RANK_CALLBACKS] = &fixture_lc.callbacks.lock,
+	[RANK_KERNELS] = &fixture_lc.gate.kernels_lock,
+	[RANK_CLIENT] = &fixture_lc.client.lock,
 };
 
 void fixture_lock_all(void)
