@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -367,6 +368,7 @@ void client_release(struct lifecycle *lc)
 	while (client->worker == CLIENT_RUNNING)
 		client_wait(client, UINT64_MAX);
 	ranked_unlock(&client->lock);
+	client_release_policies(client);
 	pthread_cond_destroy(&client->changed);
 	ranked_lock_release(&client->lock);
 }

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -147,6 +148,21 @@ uint32_t client_rule(const struct client *client, const struct allocation *alloc
 	return match(current, allocation, NULL);
 }
 
+void client_release_policies(struct client *client)
+{
+	const struct client_policy *policy = client->policy;
+
+	client->policy = NULL;
+	while (policy) {
+		const struct client_policy *older = policy->older;
+
+		if (policy->bytes)
+			munmap((void *)policy->bytes, policy->size_bytes);
+		free((void *)policy);
+		policy = older;
+	}
+}
+
 /* Publish, then all that was made before. What is made meanwhile waits for the lock and finds the new one. */
 static void publish(struct lifecycle *lc, const struct client_policy *new)
 {
@@ -220,6 +236,7 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 			look_at_rules(new);
 			say_unseen(new);
 		}
+		new->older = old;
 		publish(lc, new);
 	}
 	new = (struct client_policy *)client_policy(&lc->client);

@@ -16,6 +16,7 @@ struct client_policy {
 	uint32_t role;	   /* of this process in it, or POLICY_NONE */
 	bool asks_thread;  /* a rule wants the thread's name */
 	bool has_pinned;
+	const struct client_policy *older; /* the one before: kept, some thread may be reading it */
 };
 
 /* ---- client.c ---- */
@@ -32,6 +33,8 @@ void client_wait(struct client *client, uint64_t deadline_ns);
  * and new. @ret_role: the role's name. False with *reterr set; then the one before stays. Takes RANK_RECORDS. */
 bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret_role, size_t room, struct errinfo *reterr);
 const struct client_policy *client_policy(const struct client *client);
+/* Unit tests: let go of all of them; no thread is left to read one. */
+void client_release_policies(struct client *client);
 
 /* ---- client_pool.c ---- */
 

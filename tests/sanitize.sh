@@ -81,10 +81,10 @@ run_valgrind() {
 case $kind in
 address)
 	run_suite --suite unit
-	run_suite fuzz_corpus_source fuzz_corpus_block
+	run_suite fuzz_corpus_source fuzz_corpus_block fuzz_corpus_protocol
 	# not run, pages, doctor: not green here yet
-	run_suite command entries policy_files check signals follow
+	run_suite command entries policy_files check signals follow serve ctl
 	;;
-thread) run_suite memory sweep lifecycle_threads gate gate_races ;;
+thread) run_suite memory lifecycle_faults lifecycle_fork lifecycle_threads gate gate_races client sweep ;;
 valgrind) run_valgrind ;;
 esac
