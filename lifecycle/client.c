@@ -70,7 +70,8 @@ static void disconnect(struct client *client)
 
 static int move_away(int fd)
 {
-	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FD_LEAST); /* glibc calls it fcntl64, musl has no such name */
+	/* by number: glibc's fcntl is called fcntl64, which another C library has not, and its programs load this one too */
+	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FD_LEAST);
 
 	if (moved < 0)
 		return fd; /* such numbers are over the limit here */
