@@ -1,7 +1,7 @@
 /* lifecycle/backing.h
  * What is mapped at the address of one allocation: extents (one handle each), side by side. On the device they are its own;
  * where it is parked they are host extents that belong to the pool (`held` is false); with no bytes there it is empty.
- * The cost of VMM calls is per handle, not per byte (FACTS.md), so extents are as large as they may be: 16 GiB. Where
+ * The cost of VMM calls is per handle, not per byte (FACTS.md), so extents are as large as they may be: 1 GiB. Where
  * bytes are to be copied they are cut smaller (lifecycle_extent_bytes). */
 #ifndef SUBLET_LIFECYCLE_BACKING_H
 #define SUBLET_LIFECYCLE_BACKING_H
@@ -11,7 +11,7 @@
 
 #include "lifecycle/driver.h"
 
-#define EXTENT_MAX_BYTES (1ull << 34)
+#define EXTENT_MAX_BYTES (1ull << 30)
 #define ACCESS_MAX 64 /* devices in one access list */
 
 struct extent {

@@ -34,7 +34,7 @@ struct lifecycle_config {
 	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
 	void (*thread_begins)(void); /* first thing on every thread of Sublet's own; may be NULL */
 	bool gate_fences;         /* do without membarrier, see gate_init */
-	uint64_t extent_bytes;    /* larger allocations are cut into extents of this size; 0: 16 GiB. 256 MiB under a policy */
+	uint64_t extent_bytes;    /* larger allocations are cut into extents of this size; 0: 1 GiB. 256 MiB under a policy */
 	uint64_t host_pool_bytes; /* cap of the host extents of this process; 0: none */
 	bool verify;              /* compare what comes back from host memory with what was left there; costs a pass of the CPU */
 	bool poisons;             /* fill pages that come without contents... */
