@@ -397,35 +397,39 @@ void service_release(struct lifecycle *lc)
 
 /* ---- objects ---- */
 
-static struct service_object *row_of(struct service_object *rows, size_t capacity, size_t *count, uint32_t rule)
+/* The row of @rule among @filled ones in order; NULL when there is none and no room for it. */
+static struct service_object *row_of(struct service_object *rows, size_t capacity, size_t *filled, uint32_t rule)
 {
-	size_t filled = *count < capacity ? *count : capacity, at = 0;
+	size_t at = 0;
 
-	while (at < filled && rows[at].rule < rule)
+	while (at < *filled && rows[at].rule < rule)
 		at++;
-	if (at < filled && rows[at].rule == rule)
+	if (at < *filled && rows[at].rule == rule)
 		return &rows[at];
-	if (*count < capacity) {
-		memmove(&rows[at + 1], &rows[at], (filled - at) * sizeof(*rows));
-		rows[at] = (struct service_object){.rule = rule};
-		(*count)++;
-		return &rows[at];
-	}
-	return NULL;
+	if (*filled == capacity)
+		return NULL;
+	memmove(&rows[at + 1], &rows[at], (*filled - at) * sizeof(*rows));
+	rows[at] = (struct service_object){.rule = rule};
+	++*filled;
+	return &rows[at];
 }
 
 void service_objects(struct lifecycle *lc, struct service_object *rows, size_t capacity, size_t *ret_count)
 {
-	*ret_count = 0;
+	size_t filled = 0, left_out = 0;
+
 	ranked_lock(&lc->records.lock);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
-		struct service_object *row = row_of(rows, capacity, ret_count, allocation->rule);
+		struct service_object *row = row_of(rows, capacity, &filled, allocation->rule);
 
-		if (!row)
+		if (!row) {
+			left_out++;
 			continue;
+		}
 		row->count++;
 		row->bytes[allocation->residency] += allocation->span_bytes;
 		row->exposed_bytes += allocation->exposed ? allocation->span_bytes : 0;
 	}
 	ranked_unlock(&lc->records.lock);
+	*ret_count = filled + left_out;
 }

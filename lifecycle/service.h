@@ -76,7 +76,8 @@ struct service_object {
 	uint64_t exposed_bytes; /* of these, what will not move: the application holds handles of its pages */
 };
 
-/* Live allocations per rule, in the order of the rules; at most @capacity rows. *ret_count is how many there are. */
+/* Live allocations per rule, in the order of the rules; at most @capacity rows. *ret_count is how many were filled, or, when it is
+ * above @capacity, no less than are needed: some rules are left out then. */
 void service_objects(struct lifecycle *lc, struct service_object *rows, size_t capacity, size_t *ret_count);
 
 #endif
