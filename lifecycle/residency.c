@@ -26,6 +26,7 @@ static enum sublet_err no_room(struct lifecycle *lc, const struct residency_move
 
 	if (lc->driver.MemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
 		free_bytes = 0;
+	free_bytes += backing_held_bytes(&move->fresh); /* what it has had of it already goes back */
 	return errinfo_set(reterr, SUBLET_ERR_NOMEM, (int)result,
 		"%s needs %s of device %d, which has %s free; this process has %s of managed memory there, the rest is native or of others",
 		residency_change(move->from, move->to)->name, size_format(allocation->span_bytes, needed, sizeof(needed)),

@@ -185,8 +185,10 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"the policy does not say that the bytes of this object may be lost: offload it, or give it the class 'regenerable'");
 	/* A hold costs the application a stop; a repeated request needs none. */
-	if (!mover_would_move(lc, &move, report))
+	if (!mover_would_move(lc, &move, report)) {
+		open_unless_holes(lc, report->holes); /* the last one may have been freed */
 		return SUBLET_OK;
+	}
 	err = hold(lc, request->timeout_ns, reterr);
 	if (err)
 		return err;
@@ -226,8 +228,8 @@ static void serve_waiting(struct lifecycle *lc)
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
 	open_unless_holes(lc, empty.holes);
 	if (!lc->service.held)
-		log_limited(LOG_RESIDENCY, LOG_WARN, WHOSE_FRAMEWORK,
-			"a call waited in front of the shut gate: %s came back from host memory, %s of fresh pages were made, the gate is open",
+		log_say(LOG_RESIDENCY, LOG_WARN, WHOSE_FRAMEWORK,
+			"the gate opens for those that wait in front of it: %s came back from host memory, %s of fresh pages were made",
 			size_format(host.moved_bytes, host_size, sizeof(host_size)),
 			size_format(empty.moved_bytes, empty_size, sizeof(empty_size)));
 	else if (err || err_empty)
