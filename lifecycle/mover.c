@@ -324,7 +324,7 @@ static bool move_all(struct run *run)
 		if (next < run->count && (ahead_bytes < AHEAD_BYTES || next - oldest < AHEAD_LEAST)) {
 			move = &run->moves[next++];
 			ahead_bytes += move->allocation->span_bytes;
-			if (prepare(run, move, &error))
+			if (!move->skipped && prepare(run, move, &error))
 				going_on = fails_alone(run, move, &error);
 			continue;
 		}
@@ -379,7 +379,14 @@ static bool take_all(struct run *run)
 	struct errinfo error;
 
 	for (size_t i = 0; i < run->count; i++) {
-		if (take(run, &run->moves[i], &error)) {
+		struct residency_move *move = &run->moves[i];
+
+		/* Perhaps its context has ended meanwhile, and the allocation with it. */
+		move->skipped = !residency_still_wanted(run->lc, move);
+		if (!move->skipped && take(run, move, &error)) {
+			move->skipped = !residency_still_wanted(run->lc, move);
+			if (move->skipped)
+				continue;
 			note_failure(run, &error);
 			return false;
 		}

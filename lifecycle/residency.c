@@ -77,7 +77,7 @@ enum sublet_err residency_wait(struct lifecycle *lc, struct residency_move *move
 
 	if (!move->copying)
 		return SUBLET_OK;
-	while ((result = context_mark_query(&lc->contexts, &move->done)) == CUDA_ERROR_NOT_READY)
+	while ((result = contexts_mark_query_borrowed(&lc->contexts, &move->done)) == CUDA_ERROR_NOT_READY)
 		clock_sleep_ns(LOOK_NS);
 	context_mark_give_back(&lc->contexts, &move->done);
 	if (result != CUDA_SUCCESS)
@@ -372,8 +372,7 @@ static void become(struct lifecycle *lc, struct residency_move *move, enum resid
 		note_hashes(allocation, allocation->host);
 }
 
-/* Was it freed, or did its pages leave Sublet's hands, since it was chosen? */
-static bool still_wanted(struct lifecycle *lc, const struct residency_move *move)
+bool residency_still_wanted(struct lifecycle *lc, const struct residency_move *move)
 {
 	bool wanted;
 
@@ -392,7 +391,7 @@ enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *mo
 	CUresult result = CUDA_SUCCESS;
 	enum sublet_err err;
 
-	if (!still_wanted(lc, move))
+	if (!residency_still_wanted(lc, move))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"the allocation at 0x%llx was freed, or its pages exported, while it was being moved",
 			(unsigned long long)allocation->address);
