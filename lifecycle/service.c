@@ -28,6 +28,17 @@ struct service_job {
 	struct service_job *next;
 };
 
+/* On a thread of the application, in front of the gate. */
+static void call_waits(void *arg)
+{
+	struct lifecycle *lc = arg;
+
+	ranked_lock(&lc->service.lock);
+	lc->service.wanted = true;
+	pthread_cond_broadcast(&lc->service.changed);
+	ranked_unlock(&lc->service.lock);
+}
+
 void service_init(struct lifecycle *lc)
 {
 	struct service *service = &lc->service;
@@ -39,6 +50,8 @@ void service_init(struct lifecycle *lc)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&service->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
+	/* Once, while nobody waits: those in front of the gate read it. */
+	gate_on_wait(&lc->gate, SERVICE_SOFT_AFTER_NS, call_waits, lc);
 }
 
 void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *, uint32_t), void *arg)
@@ -86,17 +99,6 @@ static void set_held(struct lifecycle *lc, bool held)
 	ranked_unlock(&lc->service.lock);
 }
 
-/* On a thread of the application, in front of the gate. */
-static void call_waits(void *arg)
-{
-	struct lifecycle *lc = arg;
-
-	ranked_lock(&lc->service.lock);
-	lc->service.wanted = true;
-	pthread_cond_broadcast(&lc->service.changed);
-	ranked_unlock(&lc->service.lock);
-}
-
 static enum sublet_err hold(struct lifecycle *lc, uint64_t timeout_ns, struct errinfo *reterr)
 {
 	const struct gate_timing timing = {HOLD_DEADLINE_NS, timeout_ns ? timeout_ns : HOLD_TIMEOUT_NS};
@@ -104,7 +106,6 @@ static enum sublet_err hold(struct lifecycle *lc, uint64_t timeout_ns, struct er
 
 	if (lc->service.held)
 		return SUBLET_OK;
-	gate_on_wait(&lc->gate, SERVICE_SOFT_AFTER_NS, call_waits, lc);
 	err = gate_hold(lc, &timing, reterr);
 	if (!err)
 		set_held(lc, true);

@@ -48,6 +48,7 @@ struct service {
 	void *may_discard_arg;
 };
 
+/* After gate_init. */
 void service_init(struct lifecycle *lc);
 /* At process end: what is held is parked and the gate opened, so that destructors do not wait for ever; after @wait_ns it is
  * opened anyhow. Then the thread makes no further driver call (true), or did not come to an end in time (false). */
