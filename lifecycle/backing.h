@@ -12,6 +12,7 @@
 #include "lifecycle/driver.h"
 
 #define EXTENT_MAX_BYTES (1ull << 30)
+#define EXTENT_POLICY_BYTES (256ull << 20) /* under a policy: a hand-over goes extent by extent */
 #define ACCESS_MAX 64 /* devices in one access list */
 
 struct extent {

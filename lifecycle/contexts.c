@@ -471,6 +471,11 @@ CUcontext contexts_borrow(struct contexts *contexts, int device, uint64_t wanted
 	return handle;
 }
 
+CUresult contexts_mark_query_borrowed(struct contexts *contexts, const struct context_mark *mark)
+{
+	return mark->event ? contexts->driver->EventQuery(mark->event) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 void contexts_return(struct contexts *contexts, uint64_t id)
 {
 	end_use(contexts, id, false);

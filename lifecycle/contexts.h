@@ -105,6 +105,8 @@ void contexts_return(struct contexts *contexts, uint64_t id);
 /* Record an event of the borrowed context @id in @stream, which is of that context. On failure *ret_mark has no event. Holds
  * RANK_CONTEXTS across driver calls that return at once. */
 CUresult contexts_mark_stream(struct contexts *contexts, uint64_t id, CUstream stream, struct context_mark *ret_mark);
+/* As context_mark_query, for a mark in a context that is still borrowed: also while its end waits for the loan. */
+CUresult contexts_mark_query_borrowed(struct contexts *contexts, const struct context_mark *mark);
 
 /* Wait for all work of every known context (cuCtxSynchronize). Never while anything captures. CUDA_SUCCESS: nothing
  * submitted so far runs any more; contexts that are lost do not count, but the error of one on @device is in *ret_own, as

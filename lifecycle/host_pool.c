@@ -417,19 +417,21 @@ static enum sublet_err say_full(struct lifecycle *lc, uint64_t bytes, const char
 		why[0] ? "; " : "", why);
 }
 
-/* Room for @bytes more under the cap of this process and by the session's ledger; kept extents of other sizes make it. */
-static enum sublet_err take_credit(struct lifecycle *lc, uint64_t bytes, struct errinfo *reterr)
+/* Room for @bytes more under the cap of this process and by the session's ledger; where it may @trim, kept extents of other
+ * sizes make it. */
+static enum sublet_err take_credit(struct lifecycle *lc, uint64_t bytes, bool trim, struct errinfo *reterr)
 {
 	struct host_pool *pool = &lc->host_pool;
 	const uint64_t cap = lc->config.host_pool_bytes;
 	char why[96] = "";
 
-	if (cap && pool->bytes + bytes > cap && (bytes > cap || host_pool_trim(lc, pool->bytes + bytes - cap, bytes) == 0 ||
-							pool->bytes + bytes > cap))
+	if (cap && pool->bytes + bytes > cap && trim && bytes <= cap)
+		host_pool_trim(lc, pool->bytes + bytes - cap, bytes);
+	if (cap && pool->bytes + bytes > cap)
 		return say_full(lc, bytes, why, reterr);
 	if (!pool->hooks.credit || pool->hooks.credit(pool->hooks.arg, bytes, why, sizeof(why)))
 		return SUBLET_OK;
-	if (host_pool_trim(lc, bytes, bytes) && pool->hooks.credit(pool->hooks.arg, bytes, why, sizeof(why)))
+	if (trim && host_pool_trim(lc, bytes, bytes) && pool->hooks.credit(pool->hooks.arg, bytes, why, sizeof(why)))
 		return SUBLET_OK;
 	why[sizeof(why) - 1] = '\0';
 	return say_full(lc, bytes, why, reterr);
@@ -491,14 +493,14 @@ static void share(struct lifecycle *lc, const struct host_extent *extent, int fd
 		close(fd);
 }
 
-static enum sublet_err create(struct lifecycle *lc, int device, uint64_t bytes, struct host_extent **ret_extent,
+static enum sublet_err create(struct lifecycle *lc, int device, uint64_t bytes, bool trim, struct host_extent **ret_extent,
 	struct errinfo *reterr)
 {
 	struct host_pool *pool = &lc->host_pool;
 	struct host_extent *extent;
 	const char *step;
 	CUresult result;
-	enum sublet_err err = take_credit(lc, bytes, reterr);
+	enum sublet_err err = take_credit(lc, bytes, trim, reterr);
 	int fd = -1;
 
 	if (err)
@@ -547,7 +549,7 @@ enum sublet_err host_pool_take(struct lifecycle *lc, int device, uint64_t bytes,
 			count(lc, (int64_t)bytes);
 	}
 	if (!extent)
-		return create(lc, device, bytes, ret_extent, reterr);
+		return create(lc, device, bytes, true, ret_extent, reterr);
 	*ret_extent = extent;
 	return SUBLET_OK;
 }
@@ -563,7 +565,8 @@ enum sublet_err host_pool_fill(struct lifecycle *lc, int device, uint64_t bytes,
 	while (!err && pool->bytes < bytes) {
 		struct host_extent *extent;
 
-		err = create(lc, device, extent_bytes, &extent, reterr);
+		/* Without trimming: what was filled a moment ago would go, and come again for ever. */
+		err = create(lc, device, extent_bytes, false, &extent, reterr);
 		if (err)
 			break;
 		host_pool_put(lc, extent);

@@ -109,7 +109,7 @@ void lifecycle_forget(struct lifecycle *lc)
 uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device)
 {
 	const uint64_t granularity = lc->devices[device].kind.granularity_bytes;
-	uint64_t bytes = lc->config.extent_bytes;
+	uint64_t bytes = __atomic_load_n(&lc->config.extent_bytes, __ATOMIC_RELAXED);
 
 	if (bytes == 0 || bytes > EXTENT_MAX_BYTES)
 		return EXTENT_MAX_BYTES;

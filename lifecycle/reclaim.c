@@ -260,18 +260,24 @@ static void retry_stranded(struct lifecycle *lc)
 	ranked_lock(&lc->reclaim.lock);
 	list = lc->reclaim.stranded;
 	lc->reclaim.stranded = NULL;
+	/* In one with taking them: who finds none left and settles knows that they are not on their way either. */
+	for (const struct allocation *one = list; one; one = one->next)
+		lc->reclaim.giving_back++;
 	ranked_unlock(&lc->reclaim.lock);
 	while (list) {
 		struct allocation *next = list->next;
-		uint64_t bytes;
+		uint64_t bytes = backing_held_bytes(&list->backing);
 
-		set_giving_back(&lc->reclaim, true, 0);
-		bytes = backing_held_bytes(&list->backing);
 		if (try_give_back(lc, list) != CUDA_SUCCESS)
 			bytes = 0;
 		set_giving_back(&lc->reclaim, false, bytes);
 		list = next;
 	}
+}
+
+void reclaim_offer_again(struct lifecycle *lc)
+{
+	retry_stranded(lc);
 }
 
 void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
@@ -284,17 +290,38 @@ void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
 	}
 }
 
-void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing)
+/* NULL: no memory left even for a note of it, the handles stay with the process. */
+static struct allocation *note_of(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes,
+	struct backing *backing)
 {
 	struct allocation *allocation = records_new(&lc->records);
 
 	if (!allocation)
-		return; /* no memory left even for a note of it: the handles stay with the process */
+		return NULL;
 	allocation->device = device;
 	allocation->address = address;
 	allocation->span_bytes = span_bytes;
 	backing_take_over(&allocation->backing, backing);
-	strand(lc, allocation);
+	return allocation;
+}
+
+void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing)
+{
+	struct allocation *allocation = note_of(lc, device, address, span_bytes, backing);
+
+	if (allocation)
+		strand(lc, allocation);
+}
+
+void reclaim_take_parts(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing,
+	struct host_extent *host)
+{
+	struct allocation *allocation = note_of(lc, device, address, span_bytes, backing);
+
+	if (!allocation)
+		return;
+	allocation->host = host;
+	reclaim_take(lc, allocation);
 }
 
 void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)

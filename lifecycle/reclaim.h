@@ -24,6 +24,7 @@
 
 struct lifecycle;
 struct allocation;
+struct host_extent;
 
 #define CACHE_SLOTS 64
 
@@ -89,6 +90,14 @@ void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent
 /* The same for extents that may still be mapped from @address on; @backing becomes empty. @span_bytes of addresses of
  * @device's arena go back with them, 0: none. */
 void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing);
+
+/* The same where work may still use it: it goes back when everything submitted so far has passed, and @host (a list of host
+ * extents) to the pool with it. */
+void reclaim_take_parts(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing,
+	struct host_extent *host);
+
+/* Offer all that was stranded again now. Calls the driver on the caller's thread inside driver_enter. */
+void reclaim_offer_again(struct lifecycle *lc);
 
 /* Around giving @bytes of device memory back to the driver outside this module, so that memory info waits for it and who waits
  * for room sees it. */

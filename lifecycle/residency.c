@@ -10,18 +10,39 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "lifecycle/lifecycle.h"
 
 /* Between two looks at a mark. A 256 MiB copy takes 5 ms, and others are queued behind it. */
-#define LOOK_NS 20000ull
+#define LOOK_NS 100000ull
 
-static struct errinfo *refused(struct errinfo *reterr, const struct residency_move *move, const char *step, CUresult result)
+/* What was missing, and who has it, as far as this process sees. */
+static enum sublet_err no_room(struct lifecycle *lc, const struct residency_move *move, CUresult result, struct errinfo *reterr)
 {
-	errinfo_set(reterr, result == CUDA_ERROR_OUT_OF_MEMORY ? SUBLET_ERR_NOMEM : SUBLET_ERR_DRIVER, (int)result,
+	const struct allocation *allocation = move->allocation;
+	const struct stats_device *stats = &lc->stats->device[allocation->device];
+	char needed[16], left[16], own[16];
+	size_t free_bytes = 0, total = 0;
+
+	if (lc->driver.MemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
+		free_bytes = 0;
+	free_bytes += backing_held_bytes(&move->fresh); /* what it has had of it already goes back */
+	return errinfo_set(reterr, SUBLET_ERR_NOMEM, (int)result,
+		"%s needs %s of device %d, which has %s free; this process has %s of managed memory there, the rest is native or of others",
+		residency_change(move->from, move->to)->name, size_format(allocation->span_bytes, needed, sizeof(needed)),
+		allocation->device, size_format(free_bytes, left, sizeof(left)),
+		size_format(__atomic_load_n(&stats->residency_bytes[RESIDENCY_DEVICE], __ATOMIC_RELAXED), own, sizeof(own)));
+}
+
+static enum sublet_err refused(struct lifecycle *lc, const struct residency_move *move, const char *step, CUresult result,
+	struct errinfo *reterr)
+{
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && move->to == RESIDENCY_DEVICE)
+		return no_room(lc, move, result, reterr);
+	return errinfo_set(reterr, result == CUDA_ERROR_OUT_OF_MEMORY ? SUBLET_ERR_NOMEM : SUBLET_ERR_DRIVER, (int)result,
 		"%s of %llu MiB at 0x%llx: %s refused (driver error %d)", residency_change(move->from, move->to)->name,
 		(unsigned long long)(move->allocation->span_bytes >> 20), (unsigned long long)move->allocation->address, step,
 		(int)result);
-	return reterr;
 }
 
 /* ---- copies ---- */
@@ -39,20 +60,15 @@ static enum sublet_err mark(struct lifecycle *lc, struct residency_move *move, s
 {
 	CUresult result = contexts_mark_stream(&lc->contexts, move->lane->context_id, move->lane->stream, &move->done);
 
-	return result == CUDA_SUCCESS ? SUBLET_OK : refused(reterr, move, "cuEventRecord", result)->code;
+	return result == CUDA_SUCCESS ? SUBLET_OK : refused(lc, move, "cuEventRecord", result, reterr);
 }
 
-/* Nothing of ours runs on the lane any more. A driver that will not even say so, though the context is not lost, is believed
- * after a while: what is given back then was made for this move alone. */
-static void quiesce(struct lifecycle *lc, struct residency_move *move)
+/* Wait until no copy of ours runs on the lane any more. False: the driver will not say, though the context is not lost. */
+static bool quiesce(struct lifecycle *lc, struct residency_move *move)
 {
-	for (int tries = 0; tries < 5; tries++) {
-		CUresult result = lc->driver.StreamSynchronize(move->lane->stream);
+	CUresult result = lc->driver.StreamSynchronize(move->lane->stream);
 
-		if (result == CUDA_SUCCESS || context_says_lost(result))
-			return;
-		clock_sleep_ns(10 * CLOCK_NS_PER_MS);
-	}
+	return result == CUDA_SUCCESS || context_says_lost(result);
 }
 
 enum sublet_err residency_wait(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
@@ -61,11 +77,11 @@ enum sublet_err residency_wait(struct lifecycle *lc, struct residency_move *move
 
 	if (!move->copying)
 		return SUBLET_OK;
-	while ((result = context_mark_query(&lc->contexts, &move->done)) == CUDA_ERROR_NOT_READY)
+	while ((result = contexts_mark_query_borrowed(&lc->contexts, &move->done)) == CUDA_ERROR_NOT_READY)
 		clock_sleep_ns(LOOK_NS);
 	context_mark_give_back(&lc->contexts, &move->done);
 	if (result != CUDA_SUCCESS)
-		return refused(reterr, move, "the copy", result)->code;
+		return refused(lc, move, "the copy", result, reterr);
 	move->copying = false;
 	return SUBLET_OK;
 }
@@ -164,7 +180,7 @@ static enum sublet_err bring_in(struct lifecycle *lc, struct residency_move *mov
 			move->copying = move->copying || result == CUDA_SUCCESS;
 		}
 		if (result != CUDA_SUCCESS)
-			return refused(reterr, move, step, result)->code;
+			return refused(lc, move, step, result, reterr);
 		offset += bytes;
 	}
 	return move->copying ? mark(lc, move, reterr) : SUBLET_OK;
@@ -213,7 +229,7 @@ static enum sublet_err prepare_out(struct lifecycle *lc, struct residency_move *
 		CUresult result = copy(lc, move, host->address, at, host->bytes);
 
 		if (result != CUDA_SUCCESS)
-			return refused(reterr, move, "cuMemcpyAsync", result)->code;
+			return refused(lc, move, "cuMemcpyAsync", result, reterr);
 		at += host->bytes;
 	}
 	err = move->copying ? mark(lc, move, reterr) : SUBLET_OK;
@@ -356,8 +372,7 @@ static void become(struct lifecycle *lc, struct residency_move *move, enum resid
 		note_hashes(allocation, allocation->host);
 }
 
-/* Was it freed, or did its pages leave Sublet's hands, since it was chosen? */
-static bool still_wanted(struct lifecycle *lc, const struct residency_move *move)
+bool residency_still_wanted(struct lifecycle *lc, const struct residency_move *move)
 {
 	bool wanted;
 
@@ -374,22 +389,23 @@ enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *mo
 	size_t access_count = 0;
 	const char *step = "cuMemUnmap", *back_step;
 	CUresult result = CUDA_SUCCESS;
+	enum sublet_err err;
 
-	if (!still_wanted(lc, move))
+	if (!residency_still_wanted(lc, move))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"the allocation at 0x%llx was freed, or its pages exported, while it was being moved",
 			(unsigned long long)allocation->address);
 	if (move->staging) {
 		result = backing_unmap(&move->fresh, &lc->driver, move->staging);
 		if (result != CUDA_SUCCESS)
-			return refused(reterr, move, step, result)->code;
+			return refused(lc, move, step, result, reterr);
 		arena_return(&lc->devices[allocation->device].arena, move->staging, allocation->span_bytes);
 		move->staging = 0;
 	}
 	if (allocation->backing.count)
 		result = backing_unmap(&allocation->backing, &lc->driver, allocation->address);
 	if (result != CUDA_SUCCESS)
-		return refused(reterr, move, step, result)->code;
+		return refused(lc, move, step, result, reterr);
 	if (move->fresh.count && !move->fresh.extents[0].mapped) {
 		access_count = access_of(lc, move, access, &move->generation);
 		result = backing_map(&move->fresh, &lc->driver, allocation->address, access, access_count, &step);
@@ -398,28 +414,31 @@ enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *mo
 		become(lc, move, move->to, &move->fresh);
 		return SUBLET_OK;
 	}
-	refused(reterr, move, step, result);
+	err = refused(lc, move, step, result, reterr);
 	/* Backwards. Nothing was at the address of what came from host memory or nowhere. */
 	if (allocation->backing.count && backing_map(&allocation->backing, &lc->driver, allocation->address, access, access_count,
 						 &back_step) != CUDA_SUCCESS) {
-		log_say(LOG_RESIDENCY, LOG_ERROR, WHOSE_DRIVER,
+		log_limited(LOG_RESIDENCY, LOG_ERROR, WHOSE_DRIVER,
 			"%s, and %s refused the old pages too: %llu MiB at 0x%llx wait in host memory, with the gate shut", reterr->text,
 			back_step, (unsigned long long)(allocation->span_bytes >> 20), (unsigned long long)allocation->address);
 		become(lc, move, RESIDENCY_HOST, NULL);
 	}
-	return reterr->code;
+	return err;
 }
 
 void residency_undo(struct lifecycle *lc, struct residency_move *move)
 {
 	const struct allocation *allocation = move->allocation;
+	bool over = !move->copying || quiesce(lc, move);
 
-	if (move->copying) {
-		quiesce(lc, move);
-		context_mark_give_back(&lc->contexts, &move->done);
-		move->copying = false;
-	}
-	if (move->staging)
+	context_mark_give_back(&lc->contexts, &move->done);
+	move->copying = false;
+	if (!over) {
+		reclaim_take_parts(lc, allocation->device, move->staging ? move->staging : allocation->address,
+			move->staging ? allocation->span_bytes : 0, &move->fresh, move->host);
+		lc->mover.unsure = true;
+		move->host = NULL;
+	} else if (move->staging)
 		release(lc, &move->fresh, allocation->device, move->staging, allocation->span_bytes);
 	else if (move->fresh.count)
 		release(lc, &move->fresh, allocation->device, allocation->address, 0);

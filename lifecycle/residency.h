@@ -72,6 +72,9 @@ enum sublet_err residency_prepare(struct lifecycle *lc, struct residency_move *m
 /* Wait for the copies. DRIVER: they failed, undo. */
 enum sublet_err residency_wait(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr);
 
+/* False: it was freed or exposed since it was chosen. Takes RANK_RECORDS. */
+bool residency_still_wanted(struct lifecycle *lc, const struct residency_move *move);
+
 /* Swap. On success the allocation is `to`, and what it had on the device is the driver's again. On failure residency_undo is
  * due, and the allocation is what it was, or `host`. INVALID: it was freed or exposed meanwhile. Takes RANK_RECORDS; calls the
  * driver without it. */

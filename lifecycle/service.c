@@ -28,6 +28,17 @@ struct service_job {
 	struct service_job *next;
 };
 
+/* On a thread of the application, in front of the gate. */
+static void call_waits(void *arg)
+{
+	struct lifecycle *lc = arg;
+
+	ranked_lock(&lc->service.lock);
+	lc->service.wanted = true;
+	pthread_cond_broadcast(&lc->service.changed);
+	ranked_unlock(&lc->service.lock);
+}
+
 void service_init(struct lifecycle *lc)
 {
 	struct service *service = &lc->service;
@@ -39,6 +50,8 @@ void service_init(struct lifecycle *lc)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&service->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
+	/* Once, while nobody waits: those in front of the gate read it. */
+	gate_on_wait(&lc->gate, SERVICE_SOFT_AFTER_NS, call_waits, lc);
 }
 
 void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *, uint32_t), void *arg)
@@ -86,17 +99,6 @@ static void set_held(struct lifecycle *lc, bool held)
 	ranked_unlock(&lc->service.lock);
 }
 
-/* On a thread of the application, in front of the gate. */
-static void call_waits(void *arg)
-{
-	struct lifecycle *lc = arg;
-
-	ranked_lock(&lc->service.lock);
-	lc->service.wanted = true;
-	pthread_cond_broadcast(&lc->service.changed);
-	ranked_unlock(&lc->service.lock);
-}
-
 static enum sublet_err hold(struct lifecycle *lc, uint64_t timeout_ns, struct errinfo *reterr)
 {
 	const struct gate_timing timing = {HOLD_DEADLINE_NS, timeout_ns ? timeout_ns : HOLD_TIMEOUT_NS};
@@ -104,7 +106,6 @@ static enum sublet_err hold(struct lifecycle *lc, uint64_t timeout_ns, struct er
 
 	if (lc->service.held)
 		return SUBLET_OK;
-	gate_on_wait(&lc->gate, SERVICE_SOFT_AFTER_NS, call_waits, lc);
 	err = gate_hold(lc, &timing, reterr);
 	if (!err)
 		set_held(lc, true);
@@ -185,8 +186,10 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"the policy does not say that the bytes of this object may be lost: offload it, or give it the class 'regenerable'");
 	/* A hold costs the application a stop; a repeated request needs none. */
-	if (!mover_would_move(lc, &move, report))
+	if (!mover_would_move(lc, &move, report)) {
+		open_unless_holes(lc, report->holes); /* the last one may have been freed */
 		return SUBLET_OK;
+	}
 	err = hold(lc, request->timeout_ns, reterr);
 	if (err)
 		return err;
@@ -226,8 +229,8 @@ static void serve_waiting(struct lifecycle *lc)
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
 	open_unless_holes(lc, empty.holes);
 	if (!lc->service.held)
-		log_limited(LOG_RESIDENCY, LOG_WARN, WHOSE_FRAMEWORK,
-			"a call waited in front of the shut gate: %s came back from host memory, %s of fresh pages were made, the gate is open",
+		log_say(LOG_RESIDENCY, LOG_WARN, WHOSE_FRAMEWORK,
+			"the gate opens for those that wait in front of it: %s came back from host memory, %s of fresh pages were made",
 			size_format(host.moved_bytes, host_size, sizeof(host_size)),
 			size_format(empty.moved_bytes, empty_size, sizeof(empty_size)));
 	else if (err || err_empty)
@@ -397,35 +400,39 @@ void service_release(struct lifecycle *lc)
 
 /* ---- objects ---- */
 
-static struct service_object *row_of(struct service_object *rows, size_t capacity, size_t *count, uint32_t rule)
+/* The row of @rule among @filled ones in order; NULL when there is none and no room for it. */
+static struct service_object *row_of(struct service_object *rows, size_t capacity, size_t *filled, uint32_t rule)
 {
-	size_t filled = *count < capacity ? *count : capacity, at = 0;
+	size_t at = 0;
 
-	while (at < filled && rows[at].rule < rule)
+	while (at < *filled && rows[at].rule < rule)
 		at++;
-	if (at < filled && rows[at].rule == rule)
+	if (at < *filled && rows[at].rule == rule)
 		return &rows[at];
-	if (*count < capacity) {
-		memmove(&rows[at + 1], &rows[at], (filled - at) * sizeof(*rows));
-		rows[at] = (struct service_object){.rule = rule};
-		(*count)++;
-		return &rows[at];
-	}
-	return NULL;
+	if (*filled == capacity)
+		return NULL;
+	memmove(&rows[at + 1], &rows[at], (*filled - at) * sizeof(*rows));
+	rows[at] = (struct service_object){.rule = rule};
+	++*filled;
+	return &rows[at];
 }
 
 void service_objects(struct lifecycle *lc, struct service_object *rows, size_t capacity, size_t *ret_count)
 {
-	*ret_count = 0;
+	size_t filled = 0, left_out = 0;
+
 	ranked_lock(&lc->records.lock);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
-		struct service_object *row = row_of(rows, capacity, ret_count, allocation->rule);
+		struct service_object *row = row_of(rows, capacity, &filled, allocation->rule);
 
-		if (!row)
+		if (!row) {
+			left_out++;
 			continue;
+		}
 		row->count++;
 		row->bytes[allocation->residency] += allocation->span_bytes;
 		row->exposed_bytes += allocation->exposed ? allocation->span_bytes : 0;
 	}
 	ranked_unlock(&lc->records.lock);
+	*ret_count = filled + left_out;
 }

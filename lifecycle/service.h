@@ -48,6 +48,7 @@ struct service {
 	void *may_discard_arg;
 };
 
+/* After gate_init. */
 void service_init(struct lifecycle *lc);
 /* At process end: what is held is parked and the gate opened, so that destructors do not wait for ever; after @wait_ns it is
  * opened anyhow. Then the thread makes no further driver call (true), or did not come to an end in time (false). */
@@ -76,7 +77,8 @@ struct service_object {
 	uint64_t exposed_bytes; /* of these, what will not move: the application holds handles of its pages */
 };
 
-/* Live allocations per rule, in the order of the rules; at most @capacity rows. *ret_count is how many there are. */
+/* Live allocations per rule, in the order of the rules; at most @capacity rows. *ret_count is how many were filled, or, when it is
+ * above @capacity, no less than are needed: some rules are left out then. */
 void service_objects(struct lifecycle *lc, struct service_object *rows, size_t capacity, size_t *ret_count);
 
 #endif

@@ -127,6 +127,23 @@ static void read_size(const char *name, uint64_t *value)
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "%s='%s' is not a size; write 1MiB, 512MiB, 2GiB (using the default)", name, text);
 }
 
+/* SUBLET_VERIFY and SUBLET_POISON: for finding faults, not for everyday use. */
+static void read_checks(struct lifecycle_config *config)
+{
+	const char *verify = getenv("SUBLET_VERIFY"), *poison = getenv("SUBLET_POISON");
+	unsigned long value;
+	char *end;
+
+	config->verify = verify && strcmp(verify, "1") == 0;
+	if (!poison || !*poison)
+		return;
+	value = strtoul(poison, &end, 0);
+	config->poisons = !*end && value <= 255;
+	config->poison = (unsigned char)value;
+	if (!config->poisons)
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE, "SUBLET_POISON='%s' is not a byte; write 255 or 0xff (nothing is filled)", poison);
+}
+
 bool shim_in_session(void)
 {
 	const char *folder = getenv("SUBLET_SESSION");
@@ -146,6 +163,7 @@ static struct lifecycle_config read_config(void)
 		config.arena_bytes = GRANULE_BYTES;
 	if (config.min_size_bytes == 0)
 		config.min_size_bytes = 1;
+	read_checks(&config);
 	config.gate_fences = gate_fences && strcmp(gate_fences, "1") == 0;
 	if (free_mode && strcmp(free_mode, "sync") == 0)
 		config.free_sync = true;

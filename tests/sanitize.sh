@@ -85,6 +85,6 @@ address)
 	# not run, pages, doctor: not green here yet
 	run_suite command entries policy_files check signals follow serve ctl
 	;;
-thread) run_suite memory lifecycle_faults lifecycle_fork lifecycle_threads gate gate_races client sweep ;;
+thread) run_suite memory residency residency_races service host_pool lifecycle_faults lifecycle_fork lifecycle_threads gate gate_races client sweep ;;
 valgrind) run_valgrind ;;
 esac

@@ -33,6 +33,13 @@ static const char *const symbols[] = {
 /* A few extents fill it: the calls of a scenario, and with them the runs of its sweep, grow with the device. */
 #define CAPACITY "8GiB"
 
+static char where[128];
+
+const char *sweep_where(void)
+{
+	return where;
+}
+
 static const char *child_said; /* what was wrong with a forked child; by the thread that forked, which may be the helper */
 
 static void begin(const struct sweep_scenario *scenario)
@@ -45,7 +52,7 @@ static void begin(const struct sweep_scenario *scenario)
 		fail_msg("%s: cannot be prepared", scenario->name);
 }
 
-static void end(const struct sweep_scenario *scenario, const char *seen, const char *where)
+static void end(const struct sweep_scenario *scenario, const char *seen)
 {
 	const char *left;
 
@@ -63,7 +70,6 @@ static void end(const struct sweep_scenario *scenario, const char *seen, const c
 void sweep(const struct sweep_scenario *scenario)
 {
 	unsigned runs = 0;
-	char where[128];
 
 	for (size_t s = 0; s < sizeof(symbols) / sizeof(symbols[0]); s++) {
 		for (int for_good = 0; for_good < 2; for_good++) {
@@ -78,7 +84,7 @@ void sweep(const struct sweep_scenario *scenario)
 				sublet_sim_fail(symbols[s], nth, for_good, 0);
 				seen = scenario->run();
 				fired = sublet_sim_fail_fired();
-				end(scenario, seen, where);
+				end(scenario, seen);
 				runs++;
 			}
 		}
@@ -92,6 +98,11 @@ static const struct sweep_scenario *forking;
 static unsigned calls_seen, fork_at;
 static pthread_t scenario_thread;
 static bool forked; /* this process is the child */
+
+bool sweep_in_child(void)
+{
+	return forked;
+}
 
 /* The child's exit status says what it found; it cannot use cmocka, whose jumps lead into the parent's test. */
 enum child_found {
@@ -204,7 +215,6 @@ static void fork_on_call(const char *symbol)
 void sweep_fork(const struct sweep_scenario *scenario)
 {
 	bool reached = true;
-	char where[128];
 
 	forking = scenario;
 	scenario_thread = pthread_self();
@@ -220,7 +230,7 @@ void sweep_fork(const struct sweep_scenario *scenario)
 		if (forked)
 			child_end();
 		reached = __atomic_load_n(&calls_seen, __ATOMIC_RELAXED) >= fork_at;
-		end(scenario, seen, where);
+		end(scenario, seen);
 	}
 	print_message("%s: %u forks\n", scenario->name, fork_at - 1);
 }

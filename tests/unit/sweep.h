@@ -21,8 +21,14 @@ struct sweep_scenario {
  * scenario, call, number and mode in the message. Prints how many runs it took. */
 void sweep(const struct sweep_scenario *scenario);
 
+/* Which call of which run fails, for what `finish` has to say. */
+const char *sweep_where(void);
+
 /* Not a failure but a fork at the Nth driver call: the child forgets, tries to allocate and free, and must end by itself;
  * the parent goes on and must come out with nothing left. */
 void sweep_fork(const struct sweep_scenario *scenario);
+
+/* Is this the forked child? It runs the scenario to its end too, with a driver that answers nothing any more. */
+bool sweep_in_child(void);
 
 #endif
