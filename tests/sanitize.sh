@@ -12,7 +12,10 @@ kind=${1-}
 case $kind in
 address) sanitize=address,undefined ;;
 thread) sanitize=thread ;;
-valgrind) sanitize=none ;;
+valgrind)
+	sanitize=none
+	command -v valgrind >/dev/null || { echo "sanitize.sh: error: no valgrind here: install the package 'valgrind'" >&2; exit 2; }
+	;;
 *)
 	echo 'usage: tests/sanitize.sh address|thread|valgrind [BUILD]' >&2
 	exit 2
@@ -60,7 +63,7 @@ say_table() {
 		print()
 		for test in ran:
 		    print("%-8s %-32s %-8s %6.1f s" % (kind, test["name"].split(" / ")[-1], test["result"], test["duration"]))
-		    left_out += re.findall(r"^(\S+) \(.*\n?.*\.\.\. skipped (.*)$", test.get("stdout", ""), re.M)
+		    left_out += re.findall(r"^(\S+) \([\w.]+\)(?:\n.*)? \.\.\. skipped (.*)$", test.get("stdout", ""), re.M)
 		for case, reason in left_out:
 		    print("%-8s left out: %s: %s" % (kind, case, reason.strip("'\"")))
 		bad = sum(test["result"] not in ("OK", "SKIP") for test in ran)
