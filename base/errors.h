@@ -13,6 +13,7 @@ enum sublet_err {
 	SUBLET_ERR_DRIVER,  /* the driver refused; errinfo.driver_code says how */
 	SUBLET_ERR_UNSUPPORTED,
 	SUBLET_ERR_SYSTEM,  /* a system call refused */
+	SUBLET_ERR_TIMEOUT, /* what was waited for did not come in time */
 	SUBLET_ERR_COUNT
 };
 

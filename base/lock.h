@@ -14,10 +14,15 @@ enum lock_rank {
 	RANK_PRIMARY,  /* lifecycle: retain, release and reset of primary contexts, one at a time */
 	RANK_CAPTURE,  /* lifecycle: set of streams being captured */
 	RANK_CONTEXTS, /* lifecycle: known contexts, peers, their event pools */
+	RANK_SERVICE,  /* lifecycle: requests for the service thread */
 	RANK_RECORDS,  /* lifecycle: allocation records */
 	RANK_RECLAIM,  /* lifecycle: pending frees and the extent cache */
+	RANK_HOST_POOL, /* lifecycle: free host extents and their ledger */
 	RANK_ARENA,    /* lifecycle: free address ranges */
 	RANK_NATIVE,   /* lifecycle: native allocations being counted */
+	RANK_CALLBACKS, /* lifecycle: host functions that graphs keep */
+	RANK_KERNELS,  /* lifecycle: kernels that slots of the gate name; held over the driver's look-up of a name */
+	RANK_CLIENT,   /* lifecycle: the connection to the coordinator, what is asked and what was answered */
 	RANK_COUNT
 };
 
@@ -35,9 +40,9 @@ void ranked_lock_release(struct ranked_lock *lock);
  * lock_order_violation, then the lock is taken all the same. */
 void ranked_lock(struct ranked_lock *lock);
 void ranked_unlock(struct ranked_lock *lock);
-/* The same for the end of the process, which may come in a signal handler that has interrupted the very thread that holds
- * the lock, or a later one: waits @wait_ns at most, says whether it was taken. Whoever may give up cannot deadlock, so no
- * order is asked for. */
+/* The same for who may give up: the end of the process, which may come in a signal handler that has interrupted the very
+ * thread that holds the lock, or a later one; frees that can be served later. Waits @wait_ns at most, says whether it was
+ * taken. Whoever may give up cannot deadlock, so no order is asked for. */
 bool ranked_lock_within(struct ranked_lock *lock, uint64_t wait_ns);
 
 /* In a forked child: every registered lock is free again, whoever held it in the parent. */

@@ -15,7 +15,8 @@
 #include "base/text.h"
 
 static const char *const component_names[LOG_COMPONENT_COUNT] = {
-	[LOG_SHIM] = "shim", [LOG_MEMORY] = "memory", [LOG_CONTEXT] = "context", [LOG_NATIVE] = "native", [LOG_STATS] = "stats",
+	[LOG_SHIM] = "shim", [LOG_MEMORY] = "memory", [LOG_CONTEXT] = "context", [LOG_NATIVE] = "native", [LOG_GATE] = "gate",
+	[LOG_RESIDENCY] = "residency", [LOG_SESSION] = "session", [LOG_STATS] = "stats",
 };
 static const char *const level_names[LOG_LEVEL_COUNT] = {
 	[LOG_OFF] = "off", [LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug",
@@ -26,7 +27,8 @@ static const char *const whose_names[] = {
 };
 
 static unsigned char threshold[LOG_COMPONENT_COUNT] = {
-	[LOG_SHIM] = LOG_WARN, [LOG_MEMORY] = LOG_WARN, [LOG_CONTEXT] = LOG_WARN, [LOG_NATIVE] = LOG_WARN, [LOG_STATS] = LOG_WARN,
+	[LOG_SHIM] = LOG_WARN, [LOG_MEMORY] = LOG_WARN, [LOG_CONTEXT] = LOG_WARN, [LOG_NATIVE] = LOG_WARN, [LOG_GATE] = LOG_WARN,
+	[LOG_RESIDENCY] = LOG_WARN, [LOG_SESSION] = LOG_WARN, [LOG_STATS] = LOG_WARN,
 };
 static char role_text[32];
 
@@ -92,7 +94,7 @@ void log_init(void)
 	}
 	if (bad)
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
-			"SUBLET_LOG: unknown '%.*s'; write component:level with shim, memory, context, native, stats or * and off, error, warn, info or debug",
+			"SUBLET_LOG: unknown '%.*s'; write component:level with shim, memory, context, native, residency, session, stats or * and off, error, warn, info or debug",
 			bad_length, bad);
 }
 

@@ -23,6 +23,9 @@ enum log_component {
 	LOG_MEMORY,  /* allocation, free, answers about memory */
 	LOG_CONTEXT, /* contexts, peers, capture */
 	LOG_NATIVE,  /* memory Sublet does not manage */
+	LOG_GATE,    /* holds: gated calls that wait, and what a hold waits for */
+	LOG_RESIDENCY, /* pages that leave and return, the host pool */
+	LOG_SESSION, /* the coordinator, and joining it */
 	LOG_STATS,   /* counters, summary at exit */
 	LOG_COMPONENT_COUNT
 };

@@ -38,8 +38,27 @@ static unsigned int distance(const char *a, const char *b)
 	return d[na][nb];
 }
 
+/* The one word that starts with @word: people shorten. */
+static const char *only_longer(const char *word, const char *const *words)
+{
+	const char *found = NULL;
+	size_t length = strlen(word);
+
+	if (length < 2)
+		return NULL;
+	for (; *words; words++) {
+		if (strncmp(*words, word, length) != 0)
+			continue;
+		if (found)
+			return NULL;
+		found = *words;
+	}
+	return found;
+}
+
 const char *nearest_word(const char *word, const char *const *words)
 {
+	const char *const *all = words;
 	const char *best = NULL;
 	unsigned int best_distance = 3; /* two slips; more is another word */
 
@@ -52,5 +71,5 @@ const char *nearest_word(const char *word, const char *const *words)
 			best_distance = now;
 		}
 	}
-	return best;
+	return best ? best : only_longer(word, all);
 }

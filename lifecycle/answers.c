@@ -18,9 +18,68 @@ bool answer_address_range(struct lifecycle *lc, CUdeviceptr address, CUdeviceptr
 	return true;
 }
 
-/* Write the record's answer to @attribute; false when the driver's is the right one. */
-static bool fill(const struct allocation_view *view, void *data, CUpointer_attribute attribute, CUdeviceptr address)
+/* Of memory whose pages are not on the device, or on their way: what the driver says of VMM memory that is (H200, driver
+ * 580). Asked about parked pages it would say that they are the host's, and about a hole that there is nothing. */
+static CUresult fill_away(struct lifecycle *lc, const struct allocation_view *view, void *data, CUpointer_attribute attribute)
 {
+	const CUmemAllocationProp *prop = &lc->devices[view->device].kind.prop;
+	CUmemAccessDesc access[ACCESS_MAX];
+	CUdevice current;
+	uint64_t generation;
+
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		/* The driver counts from 1: the highest bit keeps the two apart. */
+		*(unsigned long long *)data = view->buffer_id | 1ull << 63;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned int *)data = 1;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		*(unsigned int *)data = 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*(unsigned int *)data = prop->allocFlags.gpuDirectRDMACapable;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(unsigned long long *)data = prop->requestedHandleTypes;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(CUmemoryPool *)data = NULL;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*(CUdeviceptr *)data = view->address;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*(size_t *)data = view->span_bytes;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		*(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *)data = (CUDA_POINTER_ATTRIBUTE_P2P_TOKENS){0};
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		*(unsigned int *)data = 0;
+		if (lc->driver.CtxGetDevice(&current) != CUDA_SUCCESS)
+			current = view->device;
+		for (size_t i = contexts_access_list(&lc->contexts, view->device, access, ACCESS_MAX, &generation); i-- > 0;) {
+			if (access[i].location.id == current)
+				*(unsigned int *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+		}
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER: /* device memory has none; in a list of attributes it is NULL */
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+/* Write the record's answer to @attribute, or an error to *ret_result; false when the driver's is the right one. */
+static bool fill(struct lifecycle *lc, const struct allocation_view *view, void *data, CUpointer_attribute attribute,
+	CUdeviceptr address, CUresult *ret_result)
+{
+	*ret_result = CUDA_SUCCESS;
 	switch ((int)attribute) { /* int: the header grows, and unknown values come from applications */
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)data = view->context;
@@ -41,8 +100,15 @@ static bool fill(const struct allocation_view *view, void *data, CUpointer_attri
 		*(size_t *)data = view->size_bytes;
 		return true;
 	default:
-		return false;
+		break;
 	}
+	if (view->residency != RESIDENCY_DEVICE || view->moving)
+		*ret_result = fill_away(lc, view, data, attribute);
+	else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID)
+		*ret_result = lc->driver.PointerGetAttribute(data, attribute, view->address);
+	else
+		return false;
+	return true;
 }
 
 bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attribute attribute, CUdeviceptr address,
@@ -56,13 +122,7 @@ bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attrib
 		*ret_result = CUDA_ERROR_INVALID_VALUE;
 		return lifecycle_owns(lc, address, 1);
 	}
-	if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID)
-		*ret_result = lc->driver.PointerGetAttribute(data, attribute, view.address);
-	else if (fill(&view, data, attribute, address))
-		*ret_result = CUDA_SUCCESS;
-	else
-		return false;
-	return true;
+	return fill(lc, &view, data, attribute, address, ret_result);
 }
 
 CUdeviceptr answer_pointer_to_ask(struct lifecycle *lc, CUdeviceptr address)
@@ -83,12 +143,12 @@ void answer_pointer_attributes(struct lifecycle *lc, unsigned int count, const C
 	if (!attributes || !data || !records_view(&lc->records, address, &view))
 		return;
 	for (unsigned int i = 0; i < count; i++) {
-		if (!data[i])
-			continue;
-		if (attributes[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID)
-			lc->driver.PointerGetAttribute(data[i], attributes[i], view.address);
-		else
-			fill(&view, data[i], attributes[i], address);
+		CUresult result;
+
+		/* An error of one attribute is no error of the list; what has no value is NULL there. */
+		if (data[i] && fill(lc, &view, data[i], attributes[i], address, &result) && result != CUDA_SUCCESS &&
+			attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			*(void **)data[i] = NULL;
 	}
 }
 

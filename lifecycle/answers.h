@@ -9,9 +9,10 @@
 bool answer_address_range(struct lifecycle *lc, CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_size);
 
 /* cuPointerGetAttribute. False: ask the driver. Answered from the record: context, memory type, device pointer, device
- * ordinal, range start and size. The buffer id is the driver's own at the start of the allocation: one per backing, so
- * registration caches notice a change of pages. Everything else is the driver's truth about VMM memory. INVALID_VALUE where
- * Sublet's address is no allocation. */
+ * ordinal, range start and size. The buffer id is the driver's own at the start of the allocation: one per mapping, so
+ * registration caches notice a change of pages; while the pages are elsewhere it is one of Sublet's, new with each departure,
+ * and the rest is what the driver said of them on the device. Everything else is the driver's truth about VMM memory.
+ * INVALID_VALUE where Sublet's address is no allocation. */
 bool answer_pointer_attribute(struct lifecycle *lc, void *data, CUpointer_attribute attribute, CUdeviceptr address,
 	CUresult *ret_result);
 

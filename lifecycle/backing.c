@@ -107,24 +107,128 @@ static CUresult create_extent(const struct driver *driver, const struct backing_
 	return driver->MemCreate(&extent->handle, extent->bytes, &kind->prop, 0);
 }
 
+bool backing_room(struct backing *backing, uint32_t count)
+{
+	memset(backing, 0, sizeof(*backing));
+	backing->extents = count == 1 ? &backing->single : calloc(count, sizeof(*backing->extents));
+	backing->count = backing->extents ? count : 0;
+	return backing->extents != NULL;
+}
+
+CUresult backing_add(struct backing *backing, uint32_t index, const struct driver *driver, const struct backing_kind *kind,
+	uint64_t bytes, uint64_t at, const CUmemAccessDesc *access, size_t access_count, const char **ret_step)
+{
+	struct extent *extent = &backing->extents[index];
+	CUresult result;
+
+	extent->bytes = bytes;
+	*ret_step = "cuMemCreate";
+	result = create_extent(driver, kind, NULL, extent);
+	if (result != CUDA_SUCCESS)
+		return result;
+	extent->held = true;
+	*ret_step = "cuMemMap";
+	result = driver->MemMap(at, bytes, 0, extent->handle, 0);
+	if (result != CUDA_SUCCESS)
+		goto release;
+	extent->mapped = true;
+	*ret_step = "cuMemSetAccess";
+	result = driver->MemSetAccess(at, bytes, access, access_count);
+	if (result == CUDA_SUCCESS)
+		return result;
+	extent->mapped = driver->MemUnmap(at, bytes) != CUDA_SUCCESS;
+release:
+	if (!extent->mapped)
+		extent->held = driver->MemRelease(extent->handle) != CUDA_SUCCESS;
+	return result;
+}
+
+CUresult backing_unmap(struct backing *backing, const struct driver *driver, uint64_t address)
+{
+	CUresult result = driver->MemUnmap(address, backing_span_bytes(backing));
+
+	for (uint32_t i = 0; result == CUDA_SUCCESS && i < backing->count; i++)
+		backing->extents[i].mapped = false;
+	return result;
+}
+
+static void unmap_mapped(struct backing *backing, const struct driver *driver, uint64_t address)
+{
+	for (uint32_t i = 0; i < backing->count; i++) {
+		struct extent *extent = &backing->extents[i];
+
+		if (extent->mapped)
+			extent->mapped = driver->MemUnmap(address, extent->bytes) != CUDA_SUCCESS;
+		address += extent->bytes;
+	}
+}
+
+CUresult backing_map(struct backing *backing, const struct driver *driver, uint64_t address, const CUmemAccessDesc *access,
+	size_t access_count, const char **ret_step)
+{
+	CUresult result = CUDA_SUCCESS;
+	uint64_t at = address;
+
+	*ret_step = "cuMemMap";
+	for (uint32_t i = 0; i < backing->count; i++) {
+		struct extent *extent = &backing->extents[i];
+
+		result = driver->MemMap(at, extent->bytes, 0, extent->handle, 0);
+		if (result != CUDA_SUCCESS)
+			break;
+		extent->mapped = true;
+		at += extent->bytes;
+	}
+	if (result == CUDA_SUCCESS) {
+		*ret_step = "cuMemSetAccess";
+		result = driver->MemSetAccess(address, at - address, access, access_count);
+	}
+	if (result != CUDA_SUCCESS)
+		unmap_mapped(backing, driver, address);
+	return result;
+}
+
+uint64_t backing_held_bytes(const struct backing *backing)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < backing->count; i++)
+		bytes += backing->extents[i].held ? backing->extents[i].bytes : 0;
+	return bytes;
+}
+
+uint64_t backing_span_bytes(const struct backing *backing)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < backing->count; i++)
+		bytes += backing->extents[i].bytes;
+	return bytes;
+}
+
+void backing_take_over(struct backing *to, struct backing *from)
+{
+	*to = *from;
+	if (from->extents == &from->single)
+		to->extents = &to->single;
+	memset(from, 0, sizeof(*from));
+}
+
 enum sublet_err backing_create(struct backing *backing, const struct driver *driver, const struct backing_kind *kind,
-	const struct extent_source *source, uint64_t address, uint64_t span_bytes, const CUmemAccessDesc *access,
+	const struct extent_source *source, uint64_t address, uint64_t span_bytes, uint64_t cut, const CUmemAccessDesc *access,
 	size_t access_count, struct errinfo *reterr)
 {
-	uint32_t count = (uint32_t)((span_bytes + EXTENT_MAX_BYTES - 1) / EXTENT_MAX_BYTES);
+	uint32_t count = (uint32_t)((span_bytes + cut - 1) / cut);
 	uint64_t offset = 0;
 	const char *step = "cuMemCreate";
 	CUresult result = CUDA_SUCCESS;
 
-	memset(backing, 0, sizeof(*backing));
-	backing->extents = count == 1 ? &backing->single : calloc(count, sizeof(*backing->extents));
-	if (!backing->extents)
+	if (!backing_room(backing, count))
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "no host memory for %u extents", count);
-	backing->count = count;
 	for (uint32_t i = 0; i < count; i++) {
 		struct extent *extent = &backing->extents[i];
 
-		extent->bytes = span_bytes - offset < EXTENT_MAX_BYTES ? span_bytes - offset : EXTENT_MAX_BYTES;
+		extent->bytes = span_bytes - offset < cut ? span_bytes - offset : cut;
 		result = create_extent(driver, kind, source, extent);
 		if (result != CUDA_SUCCESS)
 			goto undo;

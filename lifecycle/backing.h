@@ -1,6 +1,8 @@
 /* lifecycle/backing.h
- * The physical side of one allocation: extents (one handle each), mapped side by side at its address.
- * The cost of VMM calls is per handle, not per byte (FACTS.md), so extents are as large as they may be: 1 GiB. */
+ * What is mapped at the address of one allocation: extents (one handle each), side by side. On the device they are its own;
+ * where it is parked they are host extents that belong to the pool (`held` is false); with no bytes there it is empty.
+ * The cost of VMM calls is per handle, not per byte (FACTS.md), so extents are as large as they may be: 1 GiB. Where
+ * bytes are to be copied they are cut smaller (lifecycle_extent_bytes). */
 #ifndef SUBLET_LIFECYCLE_BACKING_H
 #define SUBLET_LIFECYCLE_BACKING_H
 
@@ -44,13 +46,35 @@ struct extent_source {
  * and given back. UNSUPPORTED: the device has no VMM. Calls the driver. */
 enum sublet_err backing_probe(struct backing_kind *kind, const struct driver *driver, int device, struct errinfo *reterr);
 
-/* Create and map extents of @span_bytes (a multiple of the granularity) at @address, which is reserved and unmapped, and
- * give @access to all of it. Two-step: on failure everything is undone, the driver's code is in reterr, and @backing is
+/* Create and map extents of @span_bytes (a multiple of the granularity), none larger than @cut, at @address, which is reserved
+ * and unmapped, and give @access to all of it. Two-step: on failure everything is undone, the driver's code is in reterr, and @backing is
  * empty; it is not when the driver refused to take something back, which is then the caller's to try again.
  * NOMEM: the device is full; SYSTEM: the heap is. Calls the driver, holds no lock. */
 enum sublet_err backing_create(struct backing *backing, const struct driver *driver, const struct backing_kind *kind,
-	const struct extent_source *source, uint64_t address, uint64_t span_bytes, const CUmemAccessDesc *access,
+	const struct extent_source *source, uint64_t address, uint64_t span_bytes, uint64_t cut, const CUmemAccessDesc *access,
 	size_t access_count, struct errinfo *reterr);
+
+/* The same in steps, for who does something else in between. An empty @backing with room for @count extents; false: no host
+ * memory. Each starts with `bytes` 0. */
+bool backing_room(struct backing *backing, uint32_t count);
+/* Create extent @index of @bytes and map it at @at with @access. On failure that extent is as before, but for what the driver
+ * would not take back (it stays `held` or `mapped`, for backing_give_back). *ret_step names the call that refused. */
+CUresult backing_add(struct backing *backing, uint32_t index, const struct driver *driver, const struct backing_kind *kind,
+	uint64_t bytes, uint64_t at, const CUmemAccessDesc *access, size_t access_count, const char **ret_step);
+
+/* Take all of @backing, which is mapped, away from @address and keep the handles. One call: on failure nothing has changed. */
+CUresult backing_unmap(struct backing *backing, const struct driver *driver, uint64_t address);
+/* Map all of @backing, of which nothing is mapped, at @address, with @access. On failure nothing is mapped, or as little as
+ * the driver would take back; *ret_step names the call that refused. */
+CUresult backing_map(struct backing *backing, const struct driver *driver, uint64_t address, const CUmemAccessDesc *access,
+	size_t access_count, const char **ret_step);
+
+/* Bytes of device memory that @backing holds. */
+uint64_t backing_held_bytes(const struct backing *backing);
+/* Bytes from the first extent to the end of the last. */
+uint64_t backing_span_bytes(const struct backing *backing);
+/* @to, which is empty, becomes @from; @from becomes empty. */
+void backing_take_over(struct backing *to, struct backing *from);
 
 /* Where extents may go before the driver: true when it has taken the handle over. */
 struct extent_sink {

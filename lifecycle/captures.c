@@ -11,6 +11,9 @@
 #include "base/list.h"
 #include "base/log.h"
 
+/* Other frees take microseconds; one that waits for room in the queue of a stream is not waited for. */
+#define EXCLUDE_WAIT_NS 1000000ull
+
 void captures_init(struct captures *captures, const struct driver *driver)
 {
 	memset(captures, 0, sizeof(*captures));
@@ -61,13 +64,31 @@ static void drop_ended_threads(struct captures *captures)
 
 bool captures_exclude(struct captures *captures)
 {
-	ranked_lock(&captures->lock);
+	if (!ranked_lock_within(&captures->lock, EXCLUDE_WAIT_NS))
+		return false;
 	if (captures->active)
 		drop_ended_threads(captures);
 	if (captures->active == 0)
 		return true;
 	ranked_unlock(&captures->lock);
 	return false;
+}
+
+bool captures_under_way(struct captures *captures, struct capture *ret_one)
+{
+	struct capture one = {0};
+	bool some = captures_any(captures);
+
+	if (some && ranked_lock_within(&captures->lock, EXCLUDE_WAIT_NS)) {
+		drop_ended_threads(captures);
+		some = captures->active != 0;
+		if (captures->count)
+			one = captures->list[0];
+		ranked_unlock(&captures->lock);
+	}
+	if (some && ret_one)
+		*ret_one = one;
+	return some;
 }
 
 void captures_admit(struct captures *captures)
@@ -86,9 +107,23 @@ static struct capture make_key(CUstream stream, bool per_thread)
 	return key;
 }
 
-void captures_begin_lock(struct captures *captures)
+/* The context whose end takes the capture with it: the stream's, which need not be the one that is current. */
+static CUcontext context_of(const struct captures *captures, CUstream stream)
+{
+	const struct driver *driver = captures->driver;
+	CUcontext context = NULL;
+
+	/* It refuses streams of green contexts. */
+	if (!driver->StreamGetCtx || driver->StreamGetCtx(stream, &context) != CUDA_SUCCESS || !context)
+		driver->CtxGetCurrent(&context);
+	return context;
+}
+
+void captures_begin_lock(struct captures *captures, CUstream stream, bool per_thread)
 {
 	ranked_lock(&captures->lock);
+	/* Now: a stream that is being captured is asked nothing. */
+	captures->beginning = context_of(captures, make_key(stream, per_thread).stream);
 }
 
 static size_t find(const struct captures *captures, const struct capture *key)
@@ -107,15 +142,14 @@ void captures_begin_unlock(struct captures *captures, CUresult result, CUstream 
 	struct capture key = make_key(stream, per_thread);
 	size_t index = find(captures, &key);
 
+	key.context = captures->beginning;
 	if (result == CUDA_SUCCESS)
 		key.begun = __atomic_add_fetch(&captures->moment, 1, __ATOMIC_RELAXED);
 	if (result == CUDA_SUCCESS && index < captures->count) {
 		/* An earlier one of this handle that has ended unseen, or is about to be taken out. */
-		captures->driver->CtxGetCurrent(&key.context);
 		captures->list[index] = key;
 	} else if (result == CUDA_SUCCESS) {
 		if (list_room(&captures->list, captures->count, &captures->capacity, sizeof(*captures->list))) {
-			captures->driver->CtxGetCurrent(&key.context);
 			captures->list[captures->count++] = key;
 		} else {
 			captures->overflow = true;
@@ -185,7 +219,7 @@ bool captures_stream_gone(struct captures *captures, uint64_t moment, CUstream s
 	return finish(captures, dropped);
 }
 
-bool captures_context_gone(struct captures *captures, CUcontext context)
+bool captures_context_gone(struct captures *captures, uint64_t moment, CUcontext context)
 {
 	bool dropped = false;
 
@@ -193,7 +227,7 @@ bool captures_context_gone(struct captures *captures, CUcontext context)
 		return false;
 	ranked_lock(&captures->lock);
 	for (size_t i = 0; i < captures->count;) {
-		if (captures->list[i].context == context) {
+		if (captures->list[i].context == context && captures->list[i].begun <= moment) {
 			drop(captures, i);
 			dropped = true;
 		} else {

@@ -121,24 +121,28 @@ static bool covers(const struct context_end *end, const struct context *context)
 	return context->handle == end->handle && context->id < end->before_id;
 }
 
+/* Does a thread name it to the driver without the lock? */
+static bool is_used(struct contexts *contexts, const struct context_end *end)
+{
+	bool used = false;
+
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->count; i++)
+		used = used || (covers(end, &contexts->list[i]) && contexts->list[i].users);
+	ranked_unlock(&contexts->lock);
+	return used;
+}
+
 void contexts_end_begin(struct contexts *contexts, CUcontext handle, struct context_end *end)
 {
-	bool used;
-
-	/* A free that synchronises names the context to the driver without the lock: as long as it waits for the work, the
-	 * driver's own destroy would. */
-	do {
-		ranked_lock(&contexts->lock);
-		*end = (struct context_end){handle, contexts->next_id};
-		used = false;
-		for (size_t i = 0; i < contexts->count; i++)
-			used = used || (covers(end, &contexts->list[i]) && contexts->list[i].users);
-		for (size_t i = 0; i < contexts->count && !used; i++)
-			contexts->list[i].dying += covers(end, &contexts->list[i]);
-		ranked_unlock(&contexts->lock);
-		if (used)
-			clock_sleep_ns(100000);
-	} while (used);
+	ranked_lock(&contexts->lock);
+	*end = (struct context_end){.handle = handle, .before_id = contexts->next_id};
+	for (size_t i = 0; i < contexts->count; i++)
+		contexts->list[i].dying += covers(end, &contexts->list[i]);
+	ranked_unlock(&contexts->lock);
+	/* Nobody begins to from here on. A free that is at it waits for the work no longer than the driver's own destroy would. */
+	while (is_used(contexts, end))
+		clock_sleep_ns(100000);
 }
 
 /* @kept lives on, so what was noted under its handle while its end was under way is the same context. */
@@ -190,53 +194,52 @@ static CUresult make_event(const struct driver *driver, CUcontext context, CUeve
 	return result;
 }
 
-/* The context that @mark was taken in, which may be known by an earlier id since (forget_twins). NULL: it is gone. */
-static struct context *find_marked(struct contexts *contexts, const struct context_mark *mark)
+/* The context of @handle that @id was given for, which may be known by an earlier one since (forget_twins). NULL: it is gone. */
+static struct context *find_by_either_id(struct contexts *contexts, CUcontext handle, uint64_t id)
 {
 	struct context *found = NULL;
 
 	for (size_t i = 0; i < contexts->count; i++) {
 		struct context *context = &contexts->list[i];
 
-		if (context->handle == mark->handle && context->id <= mark->context_id && (!found || context->id > found->id))
+		if (context->handle == handle && context->id <= id && (!found || context->id > found->id))
 			found = context;
 	}
 	return found;
+}
+
+static struct context *find_marked(struct contexts *contexts, const struct context_mark *mark)
+{
+	return find_by_either_id(contexts, mark->handle, mark->context_id);
+}
+
+bool contexts_has(struct contexts *contexts, CUcontext handle, uint64_t id)
+{
+	bool has;
+
+	ranked_lock(&contexts->lock);
+	has = find_by_either_id(contexts, handle, id) != NULL;
+	ranked_unlock(&contexts->lock);
+	return has;
 }
 
 static void keep_or_destroy(struct contexts *contexts, struct context_mark *mark)
 {
 	struct context *context = find_marked(contexts, mark);
 
-	if (!mark->event || !context || context->dying)
-		; /* the context takes its events along */
+	if (!mark->event || !context)
+		; /* the context has taken its events along */
 	else if (context->spare_count < CONTEXT_EVENTS_KEPT)
 		context->spare[context->spare_count++] = mark->event;
-	else
+	else if (!context->dying)
 		contexts->driver->EventDestroy(mark->event);
 	mark->event = NULL;
-}
-
-static void forget_peers(struct contexts *contexts, CUcontext handle)
-{
-	bool changed = false;
-
-	for (size_t i = 0; i < contexts->peer_count;) {
-		if (contexts->peers[i].from_context == handle || contexts->peers[i].to_context == handle) {
-			contexts->peers[i] = contexts->peers[--contexts->peer_count];
-			changed = true;
-		} else {
-			i++;
-		}
-	}
-	if (changed)
-		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
 }
 
 /* One context that ended unseen. */
 static void drop_one(struct contexts *contexts, struct context *context)
 {
-	forget_peers(contexts, context->handle);
+	contexts_forget_peers(contexts, context->handle, UINT64_MAX);
 	take_out(contexts, context);
 }
 
@@ -254,27 +257,8 @@ void contexts_drop(struct contexts *contexts, const struct context_end *end)
 		}
 	}
 	if (dropped)
-		forget_peers(contexts, end->handle);
+		contexts_forget_peers(contexts, end->handle, end->before_id);
 	ranked_unlock(&contexts->lock);
-}
-
-/* Record one event of @context. */
-static CUresult record(struct contexts *contexts, struct context *context, CUevent *ret_event)
-{
-	const struct driver *driver = contexts->driver;
-	CUresult result;
-
-	if (context->spare_count) {
-		*ret_event = context->spare[--context->spare_count];
-		result = driver->CtxRecordEvent(context->handle, *ret_event);
-		if (result != CUDA_ERROR_INVALID_HANDLE)
-			return result;
-		/* The context ended unseen and another one has its handle: its events are not ours to destroy. */
-		context->spare_count = 0;
-		*ret_event = NULL;
-	}
-	result = make_event(driver, context->handle, ret_event);
-	return result == CUDA_SUCCESS ? driver->CtxRecordEvent(context->handle, *ret_event) : result;
 }
 
 static bool says_gone(CUresult result)
@@ -304,42 +288,143 @@ bool context_says_lost(CUresult result)
 	}
 }
 
+CUresult contexts_lost(struct contexts *contexts, CUcontext handle)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_living(contexts, handle);
+	if (context && !context->spare_count) {
+		result = make_event(contexts->driver, handle, &context->spare[0]);
+		context->spare_count = result == CUDA_SUCCESS;
+	}
+	if (context && context->spare_count)
+		result = contexts->driver->EventQuery(context->spare[context->spare_count - 1]);
+	ranked_unlock(&contexts->lock);
+	return context_says_lost(result) ? result : CUDA_SUCCESS;
+}
+
 static bool says_capturing(CUresult result)
 {
 	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
+/* The next context behind the id @after, whether it is dying or not. Caller holds the lock. */
+static struct context *find_next(struct contexts *contexts, uint64_t after)
+{
+	struct context *next = NULL;
+
+	for (size_t i = 0; i < contexts->count; i++) {
+		struct context *context = &contexts->list[i];
+
+		if (context->id > after && (!next || context->id < next->id))
+			next = context;
+	}
+	return next;
+}
+
+/* The context ended unseen and another one has its handle: its events are not ours to destroy. */
+static void forget_spares(struct contexts *contexts, const struct context_mark *mark)
+{
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_id(contexts, mark->context_id);
+	if (context)
+		context->spare_count = 0;
+	ranked_unlock(&contexts->lock);
+}
+
+/* No lock: recording waits where the queue of a stream is full, and what is in it may wait for another thread of the
+ * application. */
+static CUresult record(struct contexts *contexts, struct context_mark *mark)
+{
+	const struct driver *driver = contexts->driver;
+	CUresult result;
+
+	if (mark->event) {
+		result = driver->CtxRecordEvent(mark->handle, mark->event);
+		if (result != CUDA_ERROR_INVALID_HANDLE)
+			return result;
+		forget_spares(contexts, mark);
+		mark->event = NULL;
+	}
+	result = make_event(driver, mark->handle, &mark->event);
+	return result == CUDA_SUCCESS ? driver->CtxRecordEvent(mark->handle, mark->event) : result;
+}
+
+void context_mark_give_back(struct contexts *contexts, struct context_mark *mark)
+{
+	ranked_lock(&contexts->lock);
+	if (mark->event)
+		keep_or_destroy(contexts, mark);
+	ranked_unlock(&contexts->lock);
+}
+
+static void end_use(struct contexts *contexts, uint64_t id, bool gone)
+{
+	struct context *context;
+
+	ranked_lock(&contexts->lock);
+	context = find_id(contexts, id);
+	if (context && --context->users == 0 && gone)
+		drop_one(contexts, context);
+	ranked_unlock(&contexts->lock);
+}
+
+/* A mark in the context behind @after, in *ret_mark. False: there is none. */
+static bool mark_next(struct contexts *contexts, uint64_t after, struct context_mark *ret_mark, CUresult *ret_result)
+{
+	struct context_mark mark = {0};
+	struct context *context;
+	bool dying;
+
+	ranked_lock(&contexts->lock);
+	context = find_next(contexts, after);
+	if (!context) {
+		ranked_unlock(&contexts->lock);
+		return false;
+	}
+	mark.handle = context->handle;
+	mark.context_id = context->id;
+	dying = context->dying;
+	context->users += !dying;
+	if (!dying && context->spare_count)
+		mark.event = context->spare[--context->spare_count];
+	ranked_unlock(&contexts->lock);
+	*ret_result = CUDA_SUCCESS;
+	if (!dying) {
+		*ret_result = record(contexts, &mark);
+		if (*ret_result != CUDA_SUCCESS)
+			context_mark_give_back(contexts, &mark);
+		end_use(contexts, mark.context_id, says_gone(*ret_result));
+	}
+	*ret_mark = mark;
+	return true;
+}
+
 CUresult contexts_mark(struct contexts *contexts, struct context_mark *marks, size_t capacity, size_t *ret_count)
 {
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = CUDA_SUCCESS, one;
+	struct context_mark mark = {0};
 	size_t count = 0;
 
 	if (!contexts->driver->CtxRecordEvent)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	ranked_lock(&contexts->lock);
-	if (contexts->count > capacity)
-		result = CUDA_ERROR_NOT_SUPPORTED;
-	for (size_t i = 0; result == CUDA_SUCCESS && i < contexts->count;) {
-		struct context *context = &contexts->list[i];
-		struct context_mark mark = {.handle = context->handle, .context_id = context->id};
-		CUresult one = context->dying ? CUDA_SUCCESS : record(contexts, context, &mark.event);
-
-		if (one == CUDA_SUCCESS) {
+	while (result == CUDA_SUCCESS && mark_next(contexts, mark.context_id, &mark, &one)) {
+		if (one == CUDA_SUCCESS && count < capacity) {
 			marks[count++] = mark;
-			i++;
-			continue;
-		}
-		keep_or_destroy(contexts, &mark);
-		if (says_gone(one)) {
-			drop_one(contexts, context); /* the last of the list takes its place */
-		} else {
+		} else if (one == CUDA_SUCCESS) {
+			context_mark_give_back(contexts, &mark);
+			result = CUDA_ERROR_NOT_SUPPORTED;
+		} else if (!says_gone(one)) {
 			result = says_capturing(one) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
 		}
 	}
 	while (result != CUDA_SUCCESS && count)
-		keep_or_destroy(contexts, &marks[--count]);
+		context_mark_give_back(contexts, &marks[--count]);
 	*ret_count = count;
-	ranked_unlock(&contexts->lock);
 	return result;
 }
 
@@ -363,23 +448,60 @@ CUresult context_mark_query(struct contexts *contexts, const struct context_mark
 	return result;
 }
 
-void context_mark_give_back(struct contexts *contexts, struct context_mark *mark)
+CUcontext contexts_borrow(struct contexts *contexts, int device, uint64_t wanted, uint64_t *ret_id)
 {
+	struct context *best = NULL;
+	CUcontext handle = NULL;
+
 	ranked_lock(&contexts->lock);
-	if (mark->event)
-		keep_or_destroy(contexts, mark);
+	for (size_t i = 0; i < contexts->count; i++) {
+		struct context *context = &contexts->list[i];
+
+		if (context->device != device || context->dying)
+			continue;
+		if (!best || context->id == wanted || (context->primary && best->id != wanted))
+			best = context;
+	}
+	if (best) {
+		best->users++;
+		*ret_id = best->id;
+		handle = best->handle;
+	}
 	ranked_unlock(&contexts->lock);
+	return handle;
 }
 
-static void end_use(struct contexts *contexts, uint64_t id, bool gone)
+void contexts_return(struct contexts *contexts, uint64_t id)
 {
+	end_use(contexts, id, false);
+}
+
+CUresult contexts_mark_stream(struct contexts *contexts, uint64_t id, CUstream stream, struct context_mark *ret_mark)
+{
+	struct context_mark mark = {.context_id = id};
+	CUresult result = CUDA_SUCCESS;
 	struct context *context;
 
+	*ret_mark = (struct context_mark){0};
 	ranked_lock(&contexts->lock);
 	context = find_id(contexts, id);
-	if (context && --context->users == 0 && gone)
-		drop_one(contexts, context);
+	if (context) {
+		mark.handle = context->handle;
+		mark.event = context->spare_count ? context->spare[--context->spare_count] : NULL;
+	}
 	ranked_unlock(&contexts->lock);
+	if (!context)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	/* No lock, as in record(): the loan keeps the context. */
+	if (!mark.event)
+		result = make_event(contexts->driver, mark.handle, &mark.event);
+	if (result == CUDA_SUCCESS)
+		result = contexts->driver->EventRecord(mark.event, stream);
+	if (result == CUDA_SUCCESS)
+		*ret_mark = mark;
+	else
+		context_mark_give_back(contexts, &mark);
+	return result;
 }
 
 CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *ret_own)
@@ -428,33 +550,6 @@ CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *r
 	}
 }
 
-bool contexts_peer_enable(struct contexts *contexts, CUcontext from_context, CUcontext to_context, int from, int to)
-{
-	bool noted;
-
-	ranked_lock(&contexts->lock);
-	noted = list_room(&contexts->peers, contexts->peer_count, &contexts->peer_capacity, sizeof(*contexts->peers));
-	if (noted) {
-		contexts->peers[contexts->peer_count++] = (struct peer){from_context, to_context, from, to};
-		__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
-	}
-	ranked_unlock(&contexts->lock);
-	return noted;
-}
-
-void contexts_peer_disable(struct contexts *contexts, CUcontext from_context, CUcontext to_context)
-{
-	ranked_lock(&contexts->lock);
-	for (size_t i = 0; i < contexts->peer_count; i++) {
-		if (contexts->peers[i].from_context == from_context && contexts->peers[i].to_context == to_context) {
-			contexts->peers[i] = contexts->peers[--contexts->peer_count];
-			__atomic_add_fetch(&contexts->peer_generation, 1, __ATOMIC_ACQ_REL);
-			break;
-		}
-	}
-	ranked_unlock(&contexts->lock);
-}
-
 int contexts_device_of(struct contexts *contexts, CUcontext handle)
 {
 	struct context *context;
@@ -465,29 +560,4 @@ int contexts_device_of(struct contexts *contexts, CUcontext handle)
 	device = context ? context->device : -1;
 	ranked_unlock(&contexts->lock);
 	return device;
-}
-
-size_t contexts_access_list(struct contexts *contexts, int device, CUmemAccessDesc *access, size_t capacity,
-	uint64_t *ret_generation)
-{
-	uint64_t seen = 1ull << device;
-	size_t count = 0;
-
-	access[count++] = (CUmemAccessDesc){
-		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-	};
-	ranked_lock(&contexts->lock);
-	for (size_t i = 0; i < contexts->peer_count && count < capacity; i++) {
-		int from = contexts->peers[i].from;
-
-		if (contexts->peers[i].to != device || (seen & (1ull << from)))
-			continue;
-		seen |= 1ull << from;
-		access[count] = access[0];
-		access[count++].location.id = from;
-	}
-	*ret_generation = __atomic_load_n(&contexts->peer_generation, __ATOMIC_ACQUIRE);
-	ranked_unlock(&contexts->lock);
-	return count;
 }

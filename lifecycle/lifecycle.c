@@ -31,10 +31,15 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	lc->stats = stats;
 	lc->device_count = count < STATS_DEVICES ? count : STATS_DEVICES;
 	stats->device_count = (uint32_t)lc->device_count;
+	gate_init(&lc->gate, config->gate_fences);
+	callbacks_init(&lc->callbacks);
 	captures_init(&lc->captures, &lc->driver);
 	contexts_init(&lc->contexts, &lc->driver);
 	records_init(&lc->records, &lc->granules);
 	reclaim_init(&lc->reclaim);
+	host_pool_init(&lc->host_pool);
+	service_init(lc);
+	client_init(&lc->client);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -43,15 +48,22 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 void lifecycle_release(struct lifecycle *lc)
 {
 	struct reclaim_room room;
-	struct allocation *allocation;
+	struct detached detached;
 
+	client_release(lc);
+	service_release(lc); /* it holds, and a hold may be what the drainer works for */
+	drainer_join(lc);
 	reclaim_wait(lc, UINT64_MAX / 4);
 	reclaim_join(&lc->reclaim); /* what it was offering again is stranded again, and offered below */
-	while ((allocation = records_detach_of_context(&lc->records, NULL)))
-		reclaim_free_idle(lc, allocation);
+	while (records_detach_of_context(&lc->records, NULL, &detached)) {
+		if (detached.allocation)
+			reclaim_free_idle(lc, detached.allocation);
+	}
 	lc->config.cache_bytes = 0;
 	reclaim_room_begin(lc, &room);
 	reclaim_make_room(lc, -1, UINT64_MAX, &room);
+	mover_release(lc);
+	host_pool_release(lc);
 	reclaim_release(&lc->reclaim);
 	for (int d = 0; d < lc->device_count; d++)
 		arena_release(&lc->devices[d].arena, &lc->driver);
@@ -60,19 +72,31 @@ void lifecycle_release(struct lifecycle *lc)
 	records_release(&lc->records);
 	contexts_release(&lc->contexts, true);
 	captures_release(&lc->captures);
+	callbacks_release(&lc->callbacks);
+	gate_release(&lc->gate);
 	granules_release(&lc->granules);
 }
 
 void lifecycle_stop(struct lifecycle *lc)
 {
+	client_stop(lc, 200ull * 1000000ull);
+	service_stop(lc, 200ull * 1000000ull);
+	drainer_stop(&lc->drainer, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
+	gate_open(lc); /* nobody is left to do it, and destructors of the application may copy yet */
 }
 
 void lifecycle_forget(struct lifecycle *lc)
 {
+	gate_forget(&lc->gate);
+	drainer_forget(&lc->drainer);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
 	reclaim_forget(&lc->reclaim);
+	service_forget(&lc->service);
+	client_forget(&lc->client);
+	mover_forget(&lc->mover);
+	host_pool_forget(&lc->host_pool);
 	for (int d = 0; d < lc->device_count; d++) {
 		int preparing = DEVICE_PREPARING;
 
@@ -80,6 +104,17 @@ void lifecycle_forget(struct lifecycle *lc)
 		__atomic_compare_exchange_n(&lc->devices[d].readiness, &preparing, DEVICE_UNUSABLE, false, __ATOMIC_ACQ_REL,
 			__ATOMIC_ACQUIRE);
 	}
+}
+
+uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device)
+{
+	const uint64_t granularity = lc->devices[device].kind.granularity_bytes;
+	uint64_t bytes = lc->config.extent_bytes;
+
+	if (bytes == 0 || bytes > EXTENT_MAX_BYTES)
+		return EXTENT_MAX_BYTES;
+	bytes -= bytes % (granularity > GRANULE_BYTES ? granularity : GRANULE_BYTES);
+	return bytes ? bytes : GRANULE_BYTES;
 }
 
 static bool prepare_device(struct lifecycle *lc, int device)
@@ -156,13 +191,16 @@ bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t by
 
 void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 {
-	if (context && device >= 0 && device < lc->device_count)
+	/* also those beyond STATS_DEVICES: their work may use the memory of others */
+	if (context && device >= 0)
 		contexts_note(&lc->contexts, context, device);
 }
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
+	gate_kernels_gone(&lc->gate); /* its modules end with it */
 	contexts_end_begin(&lc->contexts, context, end);
+	end->capture_moment = captures_moment(&lc->captures);
 }
 
 void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end, bool gone)
@@ -172,22 +210,24 @@ void lifecycle_context_left(struct lifecycle *lc, const struct context_end *end,
 		return;
 	}
 	contexts_drop(&lc->contexts, end);
-	if (captures_context_gone(&lc->captures, end->handle))
+	if (captures_context_gone(&lc->captures, end->capture_moment, end->handle))
 		reclaim_kick(lc);
 }
 
 void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, bool gone)
 {
-	struct allocation *allocation;
+	struct detached detached;
 	struct driver_scope scope;
 
 	lifecycle_context_left(lc, end, gone);
 	if (!gone)
 		return;
 	driver_enter(&lc->driver, &scope);
-	while ((allocation = records_detach_of_context(&lc->records, end))) {
-		stats_freed(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->size_bytes);
-		reclaim_free_idle(lc, allocation);
+	while (records_detach_of_context(&lc->records, end, &detached)) {
+		stats_freed(&lc->stats->device[detached.view.device], detached.view.span_bytes, detached.view.size_bytes,
+			detached.view.residency);
+		if (detached.allocation)
+			reclaim_free_idle(lc, detached.allocation);
 	}
 	driver_leave(&lc->driver, &scope);
 }

@@ -11,13 +11,20 @@
 
 #include "lifecycle/arena.h"
 #include "lifecycle/backing.h"
+#include "lifecycle/callbacks.h"
 #include "lifecycle/captures.h"
+#include "lifecycle/client.h"
 #include "lifecycle/contexts.h"
+#include "lifecycle/drain.h"
 #include "lifecycle/driver.h"
+#include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
+#include "lifecycle/host_pool.h"
+#include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
 #include "lifecycle/records.h"
+#include "lifecycle/service.h"
 #include "lifecycle/stats.h"
 
 struct lifecycle_config {
@@ -26,6 +33,12 @@ struct lifecycle_config {
 	uint64_t cache_bytes;     /* freed extents kept per device; 0: none */
 	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
 	void (*thread_begins)(void); /* first thing on every thread of Sublet's own; may be NULL */
+	bool gate_fences;         /* do without membarrier, see gate_init */
+	uint64_t extent_bytes;    /* larger allocations are cut into extents of this size; 0: 1 GiB. 256 MiB under a policy */
+	uint64_t host_pool_bytes; /* cap of the host extents of this process; 0: none */
+	bool verify;              /* compare what comes back from host memory with what was left there; costs a pass of the CPU */
+	bool poisons;             /* fill pages that come without contents... */
+	unsigned char poison;     /* ...with this byte */
 	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
 };
 
@@ -54,10 +67,17 @@ struct lifecycle {
 	struct device_state devices[STATS_DEVICES];
 	struct ranked_lock arena_lock;
 	struct granules granules;
+	struct gate gate;
+	struct drainer drainer;
+	struct callbacks callbacks;
 	struct captures captures;
 	struct contexts contexts;
 	struct records records;
 	struct reclaim reclaim;
+	struct host_pool host_pool;
+	struct mover mover;
+	struct service service;
+	struct client client;
 	struct native native;
 };
 
@@ -70,7 +90,8 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
  * may be gone): see lifecycle_stop. */
 void lifecycle_release(struct lifecycle *lc);
 
-/* At process end: the helper thread makes no further driver call once this returns, or 200 ms have passed. */
+/* At process end: the helper threads make no further driver call once this returns, or 200 ms have passed for each;
+ * a hold is over, so that what the application does at its end waits for nobody. */
 void lifecycle_stop(struct lifecycle *lc);
 
 /* In a forked child: CUDA does not survive a fork, so everything is forgotten, without a driver call. */
@@ -78,6 +99,9 @@ void lifecycle_forget(struct lifecycle *lc);
 
 /* Make @device ready on first use. False: its allocations stay native. Calls the driver, holds no lock. */
 bool lifecycle_device(struct lifecycle *lc, int device);
+
+/* The largest extent that an allocation of @device is made of now. */
+uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device);
 
 /* Does any part of the range lie among the addresses Sublet hands out, used or not? No lock, no driver call. */
 bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes);

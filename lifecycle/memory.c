@@ -16,23 +16,57 @@ static bool take_from_cache(void *arg, uint64_t bytes, CUmemGenericAllocationHan
 	return reclaim_cache_take(request->lc, request->device, bytes, ret_handle);
 }
 
-/* Prepare: a record with mapped pages. @ret_generation: the peers it was mapped for. */
-static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocation, uint64_t *ret_generation,
+/* What one mapping is given, and the state of the peers that it is from. */
+struct rights {
+	CUmemAccessDesc list[ACCESS_MAX];
+	size_t count;
+	uint64_t generation;
+};
+
+static void read_rights(struct lifecycle *lc, int device, struct rights *ret_rights)
+{
+	ret_rights->count =
+		contexts_access_list(&lc->contexts, device, ret_rights->list, ACCESS_MAX, &ret_rights->generation);
+}
+
+static bool names(const struct rights *rights, int device)
+{
+	for (size_t i = 0; i < rights->count; i++) {
+		if (rights->list[i].location.id == device)
+			return true;
+	}
+	return false;
+}
+
+/* Set-access leaves alone what it does not name: who had a right in @before and has none in @now is named as well. */
+static void revoke_others(struct rights *now, const struct rights *before)
+{
+	for (size_t i = 0; i < before->count && now->count < ACCESS_MAX; i++) {
+		CUmemAccessDesc gone = before->list[i];
+
+		if (gone.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || names(now, gone.location.id))
+			continue;
+		gone.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		now->list[now->count++] = gone;
+	}
+}
+
+/* Prepare: a record with mapped pages. @ret_rights: what it was mapped with. */
+static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocation, struct rights *ret_rights,
 	struct errinfo *reterr)
 {
 	struct cache_request request = {lc, allocation->device};
 	struct extent_source source = {take_from_cache, &request};
-	CUmemAccessDesc access[ACCESS_MAX];
-	size_t access_count =
-		contexts_access_list(&lc->contexts, allocation->device, access, ACCESS_MAX, ret_generation);
 
+	read_rights(lc, allocation->device, ret_rights);
 	return backing_create(&allocation->backing, &lc->driver, &lc->devices[allocation->device].kind, &source,
-		allocation->address, allocation->span_bytes, access, access_count, reterr);
+		allocation->address, allocation->span_bytes, lifecycle_extent_bytes(lc, allocation->device), ret_rights->list,
+		ret_rights->count, reterr);
 }
 
-/* Commit. Peers enabled since the pages were mapped are given their rights first. From here on another thread may end the
- * record's context and with it the record: it is counted before, and not looked at after. */
-static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocation, uint64_t generation,
+/* Commit. Peers that were enabled or disabled since the pages were mapped are given or lose their rights first. From here on
+ * another thread may end the record's context and with it the record: it is counted before, and not looked at after. */
+static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocation, struct rights *rights,
 	struct errinfo *reterr)
 {
 	struct stats_device *stats = &lc->stats->device[allocation->device];
@@ -41,15 +75,16 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	bool published;
 
 	for (;;) {
-		CUmemAccessDesc access[ACCESS_MAX];
-		size_t count;
+		struct rights before;
 
 		ranked_lock(&lc->records.lock);
-		if (__atomic_load_n(&lc->contexts.peer_generation, __ATOMIC_ACQUIRE) == generation)
+		if (__atomic_load_n(&lc->contexts.peer_generation, __ATOMIC_ACQUIRE) == rights->generation)
 			break;
 		ranked_unlock(&lc->records.lock);
-		count = contexts_access_list(&lc->contexts, allocation->device, access, ACCESS_MAX, &generation);
-		result = lc->driver.MemSetAccess(allocation->address, span_bytes, access, count);
+		before = *rights;
+		read_rights(lc, allocation->device, rights);
+		revoke_others(rights, &before);
+		result = lc->driver.MemSetAccess(allocation->address, span_bytes, rights->list, rights->count);
 		if (result != CUDA_SUCCESS) {
 			backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
 			return errinfo_set(reterr, SUBLET_ERR_DRIVER, (int)result,
@@ -57,11 +92,12 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 		}
 	}
 	stats_allocated(stats, span_bytes, size_bytes);
+	allocation->rule = client_rule(&lc->client, allocation);
 	published = records_publish_locked(&lc->records, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (published)
 		return SUBLET_OK;
-	stats_freed(stats, span_bytes, size_bytes);
+	stats_freed(stats, span_bytes, size_bytes, RESIDENCY_DEVICE);
 	backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
 	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
@@ -69,18 +105,30 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, struct errinfo *reterr)
 {
 	struct reclaim_room room;
-	uint64_t peers;
+	struct rights rights;
 	enum sublet_err err;
 
 	reclaim_room_begin(lc, &room);
 	do {
-		err = prepare(lc, allocation, &peers, reterr);
+		err = prepare(lc, allocation, &rights, reterr);
 		/* What the driver did not take back of a failed attempt lies at the address: not again over it. */
 	} while (err == SUBLET_ERR_NOMEM && !allocation->backing.count &&
 		 reclaim_make_room(lc, allocation->device, allocation->span_bytes, &room));
 	if (err)
 		return err;
-	return publish(lc, allocation, peers, reterr);
+	return publish(lc, allocation, &rights, reterr);
+}
+
+/* cuMemAlloc and cuMemFreeAsync tell the error of a lost context; the calls that do their work here need no context. */
+static CUresult error_of_lost(struct lifecycle *lc, CUcontext context)
+{
+	struct driver_scope scope;
+	CUresult result;
+
+	driver_enter(&lc->driver, &scope);
+	result = contexts_lost(&lc->contexts, context);
+	driver_leave(&lc->driver, &scope);
+	return result;
 }
 
 enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdeviceptr *ret_address, CUresult *ret_result,
@@ -111,7 +159,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 		return MEMORY_PASS;
 	/* A context that is not noted would not be waited for when the memory is freed. */
 	context_id = contexts_note(&lc->contexts, context, device);
-	if (!context_id)
+	if (!context_id || error_of_lost(lc, context) != CUDA_SUCCESS)
 		return MEMORY_PASS;
 	allocation = records_new(&lc->records);
 	if (!allocation)
@@ -151,28 +199,56 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	return MEMORY_PASS;
 }
 
+/* Its free was refused: it is the application's as before, unless its context has ended meanwhile, which did not find it.
+ * An end that is still under way will, and then it may be somebody else's record by now. */
+static void put_back(struct lifecycle *lc, struct allocation *allocation, const struct allocation_view *was)
+{
+	uint64_t serial = allocation->serial, context_id = allocation->context_id;
+	struct driver_scope scope;
+	struct detached again;
+
+	/* Cannot fail: its leaves exist since it was first published. */
+	(void)records_reattach(&lc->records, allocation);
+	if (contexts_has(&lc->contexts, was->context, context_id) ||
+		!records_detach_same(&lc->records, allocation, serial, &again))
+		return;
+	stats_freed(&lc->stats->device[was->device], was->span_bytes, was->size_bytes, again.view.residency);
+	if (!again.allocation) /* the mover has it */
+		return;
+	driver_enter(&lc->driver, &scope);
+	reclaim_free_idle(lc, again.allocation);
+	driver_leave(&lc->driver, &scope);
+}
+
 static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bool stream_ordered, CUresult *ret_result)
 {
-	struct allocation *allocation = records_detach(&lc->records, address);
+	const struct allocation_view *view;
+	struct detached detached;
 	struct driver_scope scope;
-	struct stats_device *stats;
-	uint64_t span_bytes, size_bytes;
+	CUcontext context = NULL;
 
-	if (!allocation)
+	/* One that waits is told by the wait. */
+	if (stream_ordered && records_starts_at(&lc->records, address) &&
+		lc->driver.CtxGetCurrent(&context) == CUDA_SUCCESS && context) {
+		*ret_result = error_of_lost(lc, context);
+		if (*ret_result != CUDA_SUCCESS)
+			return MEMORY_ANSWERED;
+	}
+	if (!records_detach(&lc->records, address, &detached))
 		return MEMORY_PASS;
-	/* Read now: after reclaim_free the record is the helper's. */
-	stats = &lc->stats->device[allocation->device];
-	span_bytes = allocation->span_bytes;
-	size_bytes = allocation->size_bytes;
-	driver_enter(&lc->driver, &scope);
-	*ret_result = reclaim_free(lc, allocation, stream_ordered);
-	driver_leave(&lc->driver, &scope);
+	*ret_result = CUDA_SUCCESS;
+	/* One that is being moved is the mover's to give back: nothing in flight uses it but the mover's copies. */
+	if (detached.allocation) {
+		driver_enter(&lc->driver, &scope);
+		*ret_result = reclaim_free(lc, detached.allocation, stream_ordered);
+		driver_leave(&lc->driver, &scope);
+	}
 	if (*ret_result != CUDA_SUCCESS) {
-		/* Cannot fail: its leaves exist since it was first published. */
-		(void)records_reattach(&lc->records, allocation);
+		put_back(lc, detached.allocation, &detached.view);
 		return MEMORY_ANSWERED;
 	}
-	stats_freed(stats, span_bytes, size_bytes);
+	view = &detached.view;
+	stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
 	return MEMORY_ANSWERED;
 }
 
@@ -186,34 +262,53 @@ enum memory_verdict memory_free_async(struct lifecycle *lc, CUdeviceptr address,
 	return free_as(lc, address, true, ret_result);
 }
 
-void memory_replay_access(struct lifecycle *lc, int to, int revoked)
+/* False: another pair of contexts still gives @revoked (-1: none) its right, and there is nothing to change. */
+static bool rights_now(struct lifecycle *lc, int to, int revoked, struct rights *ret_rights)
 {
-	CUmemAccessDesc access[ACCESS_MAX];
-	uint64_t generation;
-	struct driver_scope scope;
-	size_t count = contexts_access_list(&lc->contexts, to, access, ACCESS_MAX - 1, &generation);
+	struct rights before = {.list[0].location = {CU_MEM_LOCATION_TYPE_DEVICE, revoked}, .count = revoked >= 0};
 
-	if (revoked >= 0) {
-		for (size_t i = 0; i < count; i++) {
-			if (access[i].location.id == revoked) /* another pair of contexts still has it */
-				return;
-		}
-		access[count] = access[0];
-		access[count].location.id = revoked;
-		access[count++].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	before.list[0].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	read_rights(lc, to, ret_rights);
+	if (revoked >= 0 && names(ret_rights, revoked))
+		return false;
+	revoke_others(ret_rights, &before);
+	return true;
+}
+
+CUresult memory_replay_access(struct lifecycle *lc, int to, int revoked)
+{
+	struct rights rights;
+	struct driver_scope scope;
+	CUresult first = CUDA_SUCCESS;
+
+	if (to >= lc->device_count) /* nothing of Sublet's there */
+		return CUDA_SUCCESS;
+	/* Not an older state over a newer one: who changes peers from here on replays after us. */
+	for (;;) {
+		if (!rights_now(lc, to, revoked, &rights))
+			return CUDA_SUCCESS;
+		driver_enter(&lc->driver, &scope);
+		ranked_lock(&lc->records.lock);
+		if (__atomic_load_n(&lc->contexts.peer_generation, __ATOMIC_ACQUIRE) == rights.generation)
+			break;
+		ranked_unlock(&lc->records.lock);
+		driver_leave(&lc->driver, &scope);
 	}
-	driver_enter(&lc->driver, &scope);
-	ranked_lock(&lc->records.lock);
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
 		CUresult result;
 
-		if (allocation->device != to)
+		/* What is moving gets its rights from the mover, what is away when it comes back. */
+		if (allocation->device != to || allocation->moving || !allocation->backing.count)
 			continue;
-		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count);
-		if (result != CUDA_SUCCESS)
-			log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,
-				"access rights of a managed allocation on device %d could not be changed (error %d)", to, (int)result);
+		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, rights.list, rights.count);
+		if (result == CUDA_SUCCESS)
+			continue;
+		if (first == CUDA_SUCCESS)
+			first = result;
+		log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,
+			"access rights of a managed allocation on device %d could not be changed (error %d)", to, (int)result);
 	}
 	ranked_unlock(&lc->records.lock);
 	driver_leave(&lc->driver, &scope);
+	return first;
 }

@@ -192,6 +192,24 @@ void native_vmm_released(struct native *native, CUmemGenericAllocationHandle val
 	ranked_unlock(&native->lock);
 }
 
+/* The bytes of the mapping that began at @address, 0 when none did. Caller holds the lock. */
+static uint64_t drop_mapping(struct native *native, uint64_t address)
+{
+	struct native_mapping *mapping = map_take(&native->mappings, address);
+	uint64_t bytes;
+
+	if (!mapping)
+		return 0;
+	bytes = mapping->bytes;
+	granules_clear(native->granules, address, bytes);
+	if (mapping->handle) {
+		mapping->handle->mappings--;
+		settle(native, mapping->handle);
+	}
+	free(mapping);
+	return bytes;
+}
+
 void native_vmm_mapped(struct native *native, uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle value)
 {
 	struct native_mapping *mapping = calloc(1, sizeof(*mapping));
@@ -201,6 +219,8 @@ void native_vmm_mapped(struct native *native, uint64_t address, uint64_t bytes, 
 	mapping->address = address;
 	mapping->bytes = bytes;
 	ranked_lock(&native->lock);
+	/* One that is still noted was unmapped by a call we did not see. */
+	(void)drop_mapping(native, address);
 	mapping->handle = map_get(&native->handles, value);
 	if (map_put(&native->mappings, address, mapping)) {
 		if (mapping->handle)
@@ -215,21 +235,10 @@ void native_vmm_mapped(struct native *native, uint64_t address, uint64_t bytes, 
 
 void native_vmm_unmapped(struct native *native, uint64_t address, uint64_t bytes)
 {
-	uint64_t end = address + bytes;
+	uint64_t end = address + bytes, dropped;
 
 	ranked_lock(&native->lock);
-	while (address < end) {
-		struct native_mapping *mapping = map_take(&native->mappings, address);
-
-		if (!mapping)
-			break;
-		granules_clear(native->granules, mapping->address, mapping->bytes);
-		address += mapping->bytes;
-		if (mapping->handle) {
-			mapping->handle->mappings--;
-			settle(native, mapping->handle);
-		}
-		free(mapping);
-	}
+	while (address < end && (dropped = drop_mapping(native, address)))
+		address += dropped;
 	ranked_unlock(&native->lock);
 }

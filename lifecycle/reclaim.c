@@ -3,12 +3,13 @@
 #include "lifecycle/reclaim.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
+#include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
 
 /* A refusal that was not of the moment is asked about again at this rate. */
@@ -20,6 +21,7 @@
 enum step {
 	STEP_EMPTY,
 	STEP_NOT_READY, /* work is still running, or something is being captured */
+	STEP_REFUSED,   /* the driver does not tell, and no context says that it is lost */
 	STEP_DONE,
 };
 
@@ -42,6 +44,10 @@ static void wait_changed(struct reclaim *reclaim, uint64_t ns)
 	uint64_t until = clock_now_ns() + ns;
 	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
 
+	if (reclaim->forgotten) {
+		clock_sleep_ns(ns);
+		return;
+	}
 	pthread_cond_timedwait(&reclaim->changed, &reclaim->lock.mutex, &deadline);
 }
 
@@ -97,9 +103,11 @@ void reclaim_forget(struct reclaim *reclaim)
 	memset(reclaim->cache, 0, sizeof(reclaim->cache));
 }
 
+/* Device memory that comes back with it: none of what is parked or away. */
 static void add_pending(struct lifecycle *lc, const struct allocation *allocation)
 {
-	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, allocation->span_bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&lc->stats->device[allocation->device].pending_bytes, backing_held_bytes(&allocation->backing),
+		__ATOMIC_RELAXED);
 }
 
 /* Leave marks for all work submitted so far. CUDA_ERROR_NOT_READY: a capture is under way, try again later. Another error
@@ -107,14 +115,13 @@ static void add_pending(struct lifecycle *lc, const struct allocation *allocatio
  * Without @may_wait nothing is waited for: NOT_READY where only synchronising would tell. */
 static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool may_wait)
 {
-	CUresult result = CUDA_ERROR_NOT_SUPPORTED, own = CUDA_SUCCESS;
-	size_t count = 0;
+	CUresult result, own = CUDA_SUCCESS;
+	uint32_t count = 0;
 
-	if (!captures_exclude(&lc->captures))
-		return CUDA_ERROR_NOT_READY;
 	if (!lc->config.free_sync)
-		result = contexts_mark(&lc->contexts, allocation->marks, MARKS_MAX, &count);
-	captures_admit(&lc->captures);
+		result = drain_mark(lc, allocation->marks, MARKS_MAX, &count);
+	else
+		result = captures_under_way(&lc->captures, NULL) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_NOT_SUPPORTED;
 	/* As the driver's own free does it. A capture that another thread begins between the check above and this call could
 	 * be invalidated; holding captures off for as long as a synchronise lasts could hang, which is worse. */
 	if (result == CUDA_ERROR_NOT_SUPPORTED && !may_wait)
@@ -122,36 +129,20 @@ static CUresult mark(struct lifecycle *lc, struct allocation *allocation, bool m
 	if (result == CUDA_ERROR_NOT_SUPPORTED)
 		result = contexts_synchronize(&lc->contexts, allocation->device, &own);
 	if (result == CUDA_SUCCESS) {
-		allocation->mark_count = (uint32_t)count;
+		allocation->mark_count = count;
 		allocation->marked = true;
 	}
 	return result == CUDA_SUCCESS ? own : result;
 }
 
-static void drop_marks(struct lifecycle *lc, struct allocation *allocation)
-{
-	while (allocation->mark_count)
-		context_mark_give_back(&lc->contexts, &allocation->marks[--allocation->mark_count]);
-	allocation->marked = false;
-}
-
-/* Has all work passed that may use it? A lost context runs nothing; after an error that says less it is marked again. */
+/* Has all work passed that may use it? After an error that does not tell it is marked again. */
 static bool passed(struct lifecycle *lc, struct allocation *allocation)
 {
-	while (allocation->mark_count) {
-		struct context_mark *last = &allocation->marks[allocation->mark_count - 1];
-		CUresult result = context_mark_query(&lc->contexts, last);
+	CUresult result = drain_passed(lc, allocation->marks, &allocation->mark_count);
 
-		if (result == CUDA_ERROR_NOT_READY)
-			return false;
-		context_mark_give_back(&lc->contexts, last);
-		allocation->mark_count--;
-		if (result != CUDA_SUCCESS && !context_says_lost(result)) {
-			drop_marks(lc, allocation);
-			return false;
-		}
-	}
-	return true;
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		allocation->marked = false;
+	return result == CUDA_SUCCESS;
 }
 
 struct cache_sink {
@@ -200,6 +191,16 @@ static void set_giving_back(struct reclaim *reclaim, bool begin, uint64_t bytes)
 	ranked_unlock(&reclaim->lock);
 }
 
+void reclaim_returning_begin(struct lifecycle *lc)
+{
+	set_giving_back(&lc->reclaim, true, 0);
+}
+
+void reclaim_returning_end(struct lifecycle *lc, uint64_t bytes)
+{
+	set_giving_back(&lc->reclaim, false, bytes);
+}
+
 static void ensure_thread(struct lifecycle *lc);
 
 /* What the driver will not take back now is kept and offered again: its address is not used meanwhile. */
@@ -226,6 +227,9 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 		strand(lc, allocation);
 		return result;
 	}
+	/* Only now does nothing reach its host extents any more. */
+	host_pool_put(lc, allocation->host);
+	allocation->host = NULL;
 	if (allocation->span_bytes)
 		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
 	records_recycle(&lc->records, allocation);
@@ -235,7 +239,7 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 static void give_back(struct lifecycle *lc, struct allocation *allocation)
 {
 	struct stats_device *stats = &lc->stats->device[allocation->device];
-	uint64_t span_bytes = allocation->span_bytes;
+	uint64_t bytes = backing_held_bytes(&allocation->backing);
 	CUresult result;
 
 	set_giving_back(&lc->reclaim, true, 0);
@@ -243,9 +247,9 @@ static void give_back(struct lifecycle *lc, struct allocation *allocation)
 	if (result != CUDA_SUCCESS)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_DRIVER,
 			"freed allocation of %llu MiB could not be given back (error %d); it is tried again later",
-			(unsigned long long)(span_bytes >> 20), (int)result);
-	__atomic_fetch_sub(&stats->pending_bytes, span_bytes, __ATOMIC_RELAXED);
-	set_giving_back(&lc->reclaim, false, result == CUDA_SUCCESS ? span_bytes : 0);
+			(unsigned long long)(bytes >> 20), (int)result);
+	__atomic_fetch_sub(&stats->pending_bytes, bytes, __ATOMIC_RELAXED);
+	set_giving_back(&lc->reclaim, false, result == CUDA_SUCCESS ? bytes : 0);
 }
 
 /* Offer what is stranded again; each once. */
@@ -262,7 +266,7 @@ static void retry_stranded(struct lifecycle *lc)
 		uint64_t bytes;
 
 		set_giving_back(&lc->reclaim, true, 0);
-		bytes = list->span_bytes;
+		bytes = backing_held_bytes(&list->backing);
 		if (try_give_back(lc, list) != CUDA_SUCCESS)
 			bytes = 0;
 		set_giving_back(&lc->reclaim, false, bytes);
@@ -280,18 +284,26 @@ void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation)
 	}
 }
 
-void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)
+void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing)
 {
 	struct allocation *allocation = records_new(&lc->records);
 
 	if (!allocation)
-		return; /* no memory left even for a note of it: the handle stays with the process */
+		return; /* no memory left even for a note of it: the handles stay with the process */
 	allocation->device = device;
-	allocation->address = allocation->span_bytes = 0;
-	allocation->backing.extents = &allocation->backing.single;
-	allocation->backing.single = *extent;
-	allocation->backing.count = 1;
+	allocation->address = address;
+	allocation->span_bytes = span_bytes;
+	backing_take_over(&allocation->backing, backing);
 	strand(lc, allocation);
+}
+
+void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent)
+{
+	struct backing backing;
+
+	(void)backing_room(&backing, 1); /* needs no heap */
+	backing.single = *extent;
+	reclaim_strand_backing(lc, device, 0, 0, &backing);
 }
 
 /* Bring the oldest freed allocation one step on. Any thread; the lock is not held on entry. */
@@ -300,7 +312,8 @@ static enum step reclaim_step(struct lifecycle *lc)
 	struct reclaim *reclaim = &lc->reclaim;
 	struct allocation *allocation;
 	struct driver_scope scope;
-	bool ready;
+	enum step step = STEP_DONE;
+	CUresult marked = CUDA_SUCCESS;
 
 	ranked_lock(&reclaim->lock);
 	allocation = reclaim->head;
@@ -315,14 +328,17 @@ static enum step reclaim_step(struct lifecycle *lc)
 
 	driver_enter(&lc->driver, &scope);
 	if (!allocation->marked)
-		(void)mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
-	ready = allocation->marked && passed(lc, allocation);
-	if (ready)
+		marked = mark(lc, allocation, true); /* the free has been answered: an error has nobody left to go to */
+	if (allocation->marked && passed(lc, allocation))
 		give_back(lc, allocation);
+	else if (allocation->marked || marked == CUDA_ERROR_NOT_READY)
+		step = STEP_NOT_READY;
+	else
+		step = STEP_REFUSED;
 	driver_leave(&lc->driver, &scope);
 
 	ranked_lock(&reclaim->lock);
-	if (ready) {
+	if (step == STEP_DONE) {
 		count_down(reclaim, &reclaim->pending);
 		tell_changed(reclaim);
 	} else {
@@ -332,7 +348,7 @@ static enum step reclaim_step(struct lifecycle *lc)
 			reclaim->tail = allocation;
 	}
 	ranked_unlock(&reclaim->lock);
-	return ready ? STEP_DONE : STEP_NOT_READY;
+	return step;
 }
 
 static void *reclaim_main(void *arg)
@@ -369,7 +385,7 @@ static void *reclaim_main(void *arg)
 		if (reclaim->stop)
 			break;
 		/* 20 us at first (a free is often followed by an allocation that wants the pages), 1 ms beside long kernels. */
-		if (step == STEP_NOT_READY) {
+		if (step == STEP_NOT_READY || step == STEP_REFUSED) {
 			pause_ns = pause_ns ? pause_ns * 2 : 20000;
 			if (pause_ns > 1000000)
 				pause_ns = 1000000;
@@ -391,28 +407,25 @@ static void *reclaim_main(void *arg)
 static void ensure_thread(struct lifecycle *lc)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	sigset_t all, before;
 	int error;
 
 	if (reclaim->stop || (reclaim->thread != RECLAIM_NO_THREAD && reclaim->thread != RECLAIM_UNAVAILABLE))
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&reclaim->handle, NULL, reclaim_main, lc);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = thread_start(&reclaim->handle, reclaim_main, lc);
 	reclaim->thread = error ? RECLAIM_UNAVAILABLE : RECLAIM_RUNNING;
 	if (error)
 		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_NONE, "no helper thread (%s): frees wait for running work",
 			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
 }
 
-/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. */
+/* Without a helper the caller does its work, as long as it takes: the driver's own free would wait as well. What the driver
+ * refuses to tell about is left to the next one who comes. */
 static void drain_here(struct lifecycle *lc)
 {
 	for (;;) {
 		enum step step = reclaim_step(lc);
 
-		if (step == STEP_EMPTY || captures_any(&lc->captures))
+		if (step == STEP_EMPTY || step == STEP_REFUSED || captures_any(&lc->captures))
 			return;
 		if (step == STEP_NOT_READY)
 			clock_sleep_ns(50000);
@@ -435,21 +448,11 @@ static bool passes_soon(struct lifecycle *lc, struct allocation *allocation)
 	return false;
 }
 
-CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered)
+/* Behind the others. True: the caller has to do the work. */
+static bool queue(struct lifecycle *lc, struct allocation *allocation, bool here)
 {
 	struct reclaim *reclaim = &lc->reclaim;
-	CUresult result = mark(lc, allocation, !stream_ordered);
-	bool here;
 
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-		drop_marks(lc, allocation);
-		return result;
-	}
-	add_pending(lc, allocation);
-	if (result == CUDA_SUCCESS && passes_soon(lc, allocation)) {
-		give_back(lc, allocation);
-		return CUDA_SUCCESS;
-	}
 	allocation->next = NULL;
 	ranked_lock(&reclaim->lock);
 	if (reclaim->tail)
@@ -459,12 +462,39 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 	reclaim->tail = allocation;
 	reclaim->pending++;
 	ensure_thread(lc);
-	here = reclaim->thread != RECLAIM_RUNNING || reclaim->stop || (lc->config.free_sync && !stream_ordered);
+	here = here || reclaim->thread != RECLAIM_RUNNING || reclaim->stop;
 	tell_changed(reclaim);
 	ranked_unlock(&reclaim->lock);
-	if (here)
+	return here;
+}
+
+CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered)
+{
+	CUresult result = mark(lc, allocation, !stream_ordered);
+
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+		drain_give_up(lc, allocation->marks, &allocation->mark_count);
+		allocation->marked = false;
+		return result;
+	}
+	add_pending(lc, allocation);
+	if (result == CUDA_SUCCESS && passes_soon(lc, allocation))
+		give_back(lc, allocation);
+	else if (queue(lc, allocation, lc->config.free_sync && !stream_ordered))
 		drain_here(lc);
 	return CUDA_SUCCESS;
+}
+
+void reclaim_take(struct lifecycle *lc, struct allocation *allocation)
+{
+	struct driver_scope scope;
+
+	driver_enter(&lc->driver, &scope);
+	add_pending(lc, allocation);
+	/* Unmarked: the helper, or whoever waits for room, marks it. */
+	if (queue(lc, allocation, false))
+		drain_here(lc);
+	driver_leave(&lc->driver, &scope);
 }
 
 void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation)

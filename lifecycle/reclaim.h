@@ -77,11 +77,23 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 /* As reclaim_free when the work is known to have ended (its context was destroyed): pages go back before this returns. */
 void reclaim_free_idle(struct lifecycle *lc, struct allocation *allocation);
 
+/* Take over a detached allocation whose free has been answered: it was being moved then. Never waits, cannot fail. */
+void reclaim_take(struct lifecycle *lc, struct allocation *allocation);
+
 /* Take over an allocation that was never findable and whose prepare failed: address and record go back, and what the
  * driver refused to take back (backing not empty) is offered again later. */
 void reclaim_unpublished(struct lifecycle *lc, struct allocation *allocation);
 /* The same for a single extent that is not mapped. */
 void reclaim_strand_extent(struct lifecycle *lc, int device, const struct extent *extent);
+
+/* The same for extents that may still be mapped from @address on; @backing becomes empty. @span_bytes of addresses of
+ * @device's arena go back with them, 0: none. */
+void reclaim_strand_backing(struct lifecycle *lc, int device, uint64_t address, uint64_t span_bytes, struct backing *backing);
+
+/* Around giving @bytes of device memory back to the driver outside this module, so that memory info waits for it and who waits
+ * for room sees it. */
+void reclaim_returning_begin(struct lifecycle *lc);
+void reclaim_returning_end(struct lifecycle *lc, uint64_t bytes);
 
 /* The last capture has ended: queued frees may be marked now. */
 void reclaim_kick(struct lifecycle *lc);

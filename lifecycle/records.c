@@ -62,6 +62,11 @@ struct allocation *records_new(struct records *records)
 		allocation->next = allocation->previous = NULL;
 		allocation->mark_count = 0;
 		allocation->marked = allocation->exposed = false;
+		allocation->moving = allocation->dead = allocation->hashed = false;
+		allocation->residency = RESIDENCY_DEVICE;
+		allocation->host = NULL;
+		allocation->rule = RULE_NONE;
+		allocation->buffer_id = 0;
 		allocation->serial = ++records->next_serial;
 	}
 	ranked_unlock(&records->lock);
@@ -92,7 +97,21 @@ bool records_publish_locked(struct records *records, struct allocation *allocati
 	return true;
 }
 
-static void detach_locked(struct records *records, struct allocation *allocation)
+static struct allocation_view view_of(const struct allocation *allocation)
+{
+	return (struct allocation_view){
+		.address = allocation->address,
+		.size_bytes = allocation->size_bytes,
+		.span_bytes = allocation->span_bytes,
+		.device = allocation->device,
+		.context = allocation->context,
+		.residency = allocation->residency,
+		.moving = allocation->moving,
+		.buffer_id = allocation->buffer_id,
+	};
+}
+
+static void detach_locked(struct records *records, struct allocation *allocation, struct detached *ret)
 {
 	granules_clear(records->granules, allocation->address, allocation->span_bytes);
 	if (allocation->previous)
@@ -104,22 +123,24 @@ static void detach_locked(struct records *records, struct allocation *allocation
 	allocation->next = allocation->previous = NULL;
 	allocation->state = ALLOCATION_DETACHED;
 	records->live_count--;
+	allocation->dead = allocation->moving;
+	*ret = (struct detached){allocation->moving ? NULL : allocation, view_of(allocation)};
 }
 
-struct allocation *records_detach(struct records *records, uint64_t address)
+bool records_detach(struct records *records, uint64_t address, struct detached *ret)
 {
 	struct allocation *allocation;
+	bool starts_there;
 
 	if (!granules_find(records->granules, address, GRANULE_MANAGED))
-		return NULL;
+		return false;
 	ranked_lock(&records->lock);
 	allocation = granules_find(records->granules, address, GRANULE_MANAGED);
-	if (allocation && allocation->address == address)
-		detach_locked(records, allocation);
-	else
-		allocation = NULL;
+	starts_there = allocation && allocation->address == address;
+	if (starts_there)
+		detach_locked(records, allocation, ret);
 	ranked_unlock(&records->lock);
-	return allocation;
+	return starts_there;
 }
 
 bool records_reattach(struct records *records, struct allocation *allocation)
@@ -132,7 +153,19 @@ bool records_reattach(struct records *records, struct allocation *allocation)
 	return published;
 }
 
-struct allocation *records_detach_of_context(struct records *records, const struct context_end *end)
+bool records_detach_same(struct records *records, struct allocation *allocation, uint64_t serial, struct detached *ret)
+{
+	bool same;
+
+	ranked_lock(&records->lock);
+	same = allocation->state == ALLOCATION_LIVE && allocation->serial == serial;
+	if (same)
+		detach_locked(records, allocation, ret);
+	ranked_unlock(&records->lock);
+	return same;
+}
+
+bool records_detach_of_context(struct records *records, const struct context_end *end, struct detached *ret)
 {
 	struct allocation *allocation;
 
@@ -142,9 +175,9 @@ struct allocation *records_detach_of_context(struct records *records, const stru
 			break;
 	}
 	if (allocation)
-		detach_locked(records, allocation);
+		detach_locked(records, allocation, ret);
 	ranked_unlock(&records->lock);
-	return allocation;
+	return allocation != NULL;
 }
 
 void records_expose(struct records *records, uint64_t address, uint64_t bytes)
@@ -174,10 +207,16 @@ bool records_view(struct records *records, uint64_t address, struct allocation_v
 	ranked_lock(&records->lock);
 	allocation = granules_find(records->granules, address, GRANULE_MANAGED);
 	if (allocation && address - allocation->address < allocation->size_bytes) {
-		*ret_view = (struct allocation_view){allocation->address, allocation->size_bytes, allocation->span_bytes,
-			allocation->device, allocation->context};
+		*ret_view = view_of(allocation);
 		inside = true;
 	}
 	ranked_unlock(&records->lock);
 	return inside;
+}
+
+bool records_starts_at(struct records *records, uint64_t address)
+{
+	struct allocation_view view;
+
+	return records_view(records, address, &view) && view.address == address;
 }

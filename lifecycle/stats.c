@@ -260,11 +260,21 @@ void stats_sub(struct stats_bytes *counter, uint64_t bytes)
 void stats_allocated(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes)
 {
 	stats_add(&device->managed, span_bytes);
+	__atomic_fetch_add(&device->residency_bytes[0], span_bytes, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&device->requested_bytes, requested_bytes, __ATOMIC_RELAXED);
 }
 
-void stats_freed(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes)
+void stats_freed(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes, unsigned residency)
 {
 	stats_sub(&device->managed, span_bytes);
+	__atomic_fetch_sub(&device->residency_bytes[residency], span_bytes, __ATOMIC_RELAXED);
 	__atomic_fetch_sub(&device->requested_bytes, requested_bytes, __ATOMIC_RELAXED);
+}
+
+void stats_moved(struct stats_device *device, uint64_t span_bytes, unsigned from, unsigned to)
+{
+	__atomic_fetch_sub(&device->residency_bytes[from], span_bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&device->residency_bytes[to], span_bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&device->moved_to[to].count, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&device->moved_to[to].bytes, span_bytes, __ATOMIC_RELAXED);
 }

@@ -21,9 +21,10 @@
 #include <stdint.h>
 
 #define STATS_MAGIC 0x53544154534c4253ull /* "SBLSTATS" */
-#define STATS_VERSION 2u
+#define STATS_VERSION 3u
 #define STATS_DIR_BYTES_MAX 480 /* longest path of a session folder */
 #define STATS_DEVICES 16
+#define STATS_RESIDENCIES 4 /* as many as enum policy_residency has (policy/decide.h), in its order */
 
 enum stats_state {
 	STATS_RUNNING = 1,
@@ -52,7 +53,12 @@ struct stats_bytes {
 };
 
 struct stats_device {
-	struct stats_bytes managed; /* device bytes mapped for managed allocations (whole pages) */
+	struct stats_bytes managed; /* managed allocations (whole pages), wherever their bytes are */
+	uint64_t residency_bytes[STATS_RESIDENCIES]; /* of these, by where they are */
+	struct {
+		uint64_t count; /* allocations */
+		uint64_t bytes;
+	} moved_to[STATS_RESIDENCIES]; /* ever, by where they came to; an undone move counts twice */
 	uint64_t requested_bytes;   /* what the application asked for in them */
 	uint64_t pending_bytes;     /* freed by the application, pages not yet given back */
 	uint64_t cached_bytes;      /* extents kept for the next allocation */
@@ -74,6 +80,9 @@ struct stats_page {
 	char comm[16];        /* the process name; ends in NUL */
 	uint32_t active;      /* 1: serves allocations; 0: turned itself off */
 	uint32_t device_count;
+	uint64_t host_pool_bytes;      /* host extents that this process has created or taken over */
+	uint64_t host_pool_free_bytes; /* of these, kept for the next use */
+	uint64_t verify_mismatches;    /* SUBLET_VERIFY: restores that found other bytes than were left */
 	uint64_t lookups_mapped;  /* answers replaced by the pointer the driver gave */
 	uint64_t lookups_by_name; /* answers replaced by (name, version, flags): the driver gave an unknown pointer */
 	uint64_t lookups_unknown; /* names or pointers newer than Sublet's list, handed out untouched */
@@ -120,9 +129,12 @@ void stats_sub(struct stats_bytes *counter, uint64_t bytes);
 /* Undo a stats_sub: what was taken off is there after all, and is no new allocation. */
 void stats_unsub(struct stats_bytes *counter, uint64_t bytes);
 
-/* One managed allocation more or less on @device: what it has mapped and what the application asked for. */
+/* One managed allocation more or less on @device: its pages and what the application asked
+ * for. It begins on the device. */
 void stats_allocated(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes);
-void stats_freed(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes);
+void stats_freed(struct stats_device *device, uint64_t span_bytes, uint64_t requested_bytes, unsigned residency);
+/* A managed allocation went from one residency to another. */
+void stats_moved(struct stats_device *device, uint64_t span_bytes, unsigned from, unsigned to);
 
 #ifdef __cplusplus
 }

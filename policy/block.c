@@ -104,11 +104,21 @@ static bool group_row_ok(const struct policy *p, const struct policy_group *grou
 	       group->trust <= 1 && span_ok(group->members, p->members_count);
 }
 
-/* Rows of the index: one per role and for none, per phase and for none, per call and for unknown ones, per size class,
- * and one for the rules that the gram table does not hold. */
+/* Rows of the index: one per role and for none, per phase and for none, per call and for unknown ones, per device and
+ * for higher ones, per size class, per order class, and one for the rules that the gram table does not hold. */
 static uint64_t index_rows(const struct policy *p)
 {
-	return (uint64_t)p->roles_count + 1 + p->phases_count + 1 + POLICY_API_COUNT + 1 + p->bounds_count + 1 + 1;
+	return (uint64_t)p->roles_count + 1 + p->phases_count + 1 + POLICY_API_COUNT + 1 + POLICY_DEVICES_MAX + 1 +
+	       p->size_bounds_count + 1 + p->order_bounds_count + 1 + 1;
+}
+
+/* Sorted, each once. */
+static bool bounds_ok(const uint64_t *bounds, uint32_t count)
+{
+	for (uint32_t i = 1; i < count; i++)
+		if (bounds[i - 1] >= bounds[i])
+			return false;
+	return true;
 }
 
 /* The gram table: as many buckets as a power of two says, each from its head to the next. */
@@ -119,7 +129,7 @@ static bool grams_ok(struct policy *p)
 	if (!p->gram_heads_count)
 		return !p->grams_count && !p->gram_bits_count;
 	if (buckets < 8 || buckets > 1u << 24 || (buckets & (buckets - 1)) ||
-		p->gram_bits_count != (buckets << POLICY_GRAM_BITS_SHIFT) / 64 || p->gram_heads[0] ||
+		p->gram_bits_count != (1u << POLICY_GRAM_BITS_LOG2) / 64 || p->gram_heads[0] ||
 		p->gram_heads[buckets] != p->grams_count)
 		return false;
 	for (uint32_t i = 0; i < buckets; i++)
@@ -161,9 +171,8 @@ static enum sublet_err check_rows(const struct policy *p, struct errinfo *reterr
 	for (uint32_t i = 0; i < p->members_count; i++)
 		if (p->members[i] >= p->rules_count)
 			return damaged(reterr, "member", i);
-	for (uint32_t i = 1; i < p->bounds_count; i++)
-		if (p->bounds[i - 1] >= p->bounds[i])
-			return damaged(reterr, "size bound", i);
+	if (!bounds_ok(p->size_bounds, p->size_bounds_count) || !bounds_ok(p->order_bounds, p->order_bounds_count))
+		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "policy block is damaged: bounds are not in order");
 	return SUBLET_OK;
 }
 

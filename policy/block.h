@@ -14,7 +14,7 @@
 #include "base/errors.h"
 
 #define POLICY_BLOCK_MAGIC "SUBLETPB"
-#define POLICY_BLOCK_VERSION 1u
+#define POLICY_BLOCK_VERSION 2u
 #define POLICY_BLOCK_BYTES_MAX (64u << 20)
 #define POLICY_NONE UINT32_MAX /* no role, no phase, no group */
 
@@ -162,6 +162,8 @@ struct policy_rule {
 	uint64_t roles, phases, devices; /* sets */
 	uint32_t apis;			 /* set of enum policy_api */
 	uint32_t wants; /* first of as many wants as there are phases, and one more for "no phase" at the end */
+	uint32_t found_by; /* enum policy_match_key of the texts whose grams lead here, POLICY_NONE: none do */
+	uint32_t reserved; /* 0 */
 	struct policy_span sizes, orders;			/* ranges; count 0: not asked */
 	struct policy_span library, stack, python, thread, tag; /* patterns; count 0: not asked */
 	struct policy_span scannable;				/* patterns of kernel names */
@@ -183,7 +185,9 @@ struct policy_group {
 	struct policy_span members; /* members: rule numbers */
 };
 
-enum { POLICY_GRAM_BITS_SHIFT = 3 }; /* eight bits per bucket: is a gram there at all? Small enough to stay near */
+/* One bit per value of a hash's upper bits: is such a gram there at all? 4 KiB, small enough to stay near; a constant, as
+ * shifts by a variable are what made the look-up slow. */
+enum { POLICY_GRAM_BITS_LOG2 = 15, POLICY_GRAM_BITS_SHIFT = 32 - POLICY_GRAM_BITS_LOG2 };
 
 struct policy_gram {
 	uint32_t hash; /* policy_gram_hash */
@@ -203,7 +207,8 @@ struct policy_gram {
 	SECTION(VARIABLES, variables, struct policy_variable)                                                          \
 	SECTION(GROUPS, groups, struct policy_group)                                                                   \
 	SECTION(MEMBERS, members, uint32_t)                                                                            \
-	SECTION(BOUNDS, bounds, uint64_t)                                                                              \
+	SECTION(SIZE_BOUNDS, size_bounds, uint64_t)                                                                    \
+	SECTION(ORDER_BOUNDS, order_bounds, uint64_t)                                                                  \
 	SECTION(INDEX, index, uint64_t)                                                                                \
 	SECTION(GRAM_HEADS, gram_heads, uint32_t)                                                                      \
 	SECTION(GRAM_BITS, gram_bits, uint64_t)                                                                        \
@@ -236,8 +241,8 @@ struct policy_header {
 	uint32_t quorum_clients;
 	uint32_t free;	       /* enum policy_free */
 	uint32_t manage_async; /* 0 or 1 */
-	uint32_t gram_keys;    /* set of enum policy_match_key: keys whose texts the gram table knows */
-	uint32_t reserved;     /* 0 */
+	uint32_t gram_keys;	  /* set of enum policy_match_key: keys whose texts the gram table knows */
+	uint32_t gram_all_places; /* of these: keys of whose texts every place is looked at, not every second */
 	struct policy_section_place sections[POLICY_SECTION_COUNT];
 };
 

@@ -51,6 +51,26 @@ static enum policy_residency wanted_residency(enum policy_want want, enum policy
 	return now;
 }
 
+bool policy_may_discard(const struct policy *policy, uint32_t rule, enum policy_reason *ret_reason)
+{
+	const struct policy_rule *r = &policy->rules[rule];
+
+	if (r->kind == POLICY_RULE_PINNED) {
+		*ret_reason = POLICY_BECAUSE_PINNED_RULE;
+		return false;
+	}
+	/* what nobody has described counts as permanent too */
+	if (r->class == POLICY_CLASS_PERMANENT || r->kind == POLICY_RULE_DEFAULT) {
+		*ret_reason = POLICY_BECAUSE_PERMANENT;
+		return false;
+	}
+	if (!(r->flags & POLICY_RULE_EXCLUSIVE)) {
+		*ret_reason = POLICY_BECAUSE_NOT_EXCLUSIVE;
+		return false;
+	}
+	return true;
+}
+
 static bool may_discard_in(const struct policy *policy, const struct policy_state *state)
 {
 	if (state->flags & POLICY_STATE_ARRIVED)
@@ -75,13 +95,8 @@ void policy_decide(const struct policy *policy, const struct policy_state *state
 	};
 
 	if (d.target == POLICY_EMPTY && state->now != POLICY_EMPTY) {
-		/* what nobody has described counts as permanent too */
-		if (rule->class == POLICY_CLASS_PERMANENT || rule->kind == POLICY_RULE_DEFAULT) {
+		if (!policy_may_discard(policy, state->rule, &d.reason)) {
 			d.target = POLICY_HOST;
-			d.reason = POLICY_BECAUSE_PERMANENT;
-		} else if (!(rule->flags & POLICY_RULE_EXCLUSIVE)) {
-			d.target = POLICY_HOST;
-			d.reason = POLICY_BECAUSE_NOT_EXCLUSIVE;
 		} else if (!may_discard_in(policy, state)) {
 			d.target = POLICY_HOST;
 			d.reason = POLICY_BECAUSE_NOT_ARRIVED;

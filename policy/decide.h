@@ -72,6 +72,9 @@ struct policy_decision {
 /* Decide. Cannot fail. Source: DESIGN.md 5 and 6. */
 void policy_decide(const struct policy *policy, const struct policy_state *state, struct policy_decision *ret_decision);
 
+/* May the bytes of @rule ever go without a copy? False with the part of the policy that forbids it in *ret_reason. */
+bool policy_may_discard(const struct policy *policy, uint32_t rule, enum policy_reason *ret_reason);
+
 /* Steps that lead from @now to @target. */
 uint32_t policy_steps(enum policy_residency now, enum policy_residency target);
 

@@ -54,30 +54,49 @@ static bool element_matches(const char *p, unsigned char c, const char **ret_nex
 	return (unsigned char)*p == c;
 }
 
-/* `*word*`, the usual form, with the library's fast search. Returns whether it applied. */
-static bool word_inside(const char *pattern, const char *text, bool *ret_matches)
+enum { WORD_MAX = 64 };
+
+/* Is @pattern `*word*`, the usual form? Then the word, which the library's fast search finds. */
+static bool word_inside(const char *pattern, char word[WORD_MAX])
 {
-	char word[64];
 	size_t length;
 
 	if (pattern[0] != '*')
 		return false;
 	length = strcspn(pattern + 1, "*?[\\");
-	if (!length || length >= sizeof(word) || pattern[1 + length] != '*' || pattern[2 + length])
+	if (!length || length >= WORD_MAX || pattern[1 + length] != '*' || pattern[2 + length])
 		return false;
 	memcpy(word, pattern + 1, length);
 	word[length] = '\0';
-	*ret_matches = strstr(text, word) != NULL;
 	return true;
 }
 
-bool glob_matches(const char *pattern, const char *text)
+const char *glob_next_literal(const char **at, size_t *ret_length)
+{
+	const char *p = *at, *end, *start;
+
+	for (;; p = end) {
+		if (*p == '*' || *p == '?')
+			end = p + 1;
+		else if (*p == '\\' && p[1])
+			end = p + 2; /* one byte that stands for itself, not worth the copy */
+		else if (*p != '[' || !(end = set_end(p)))
+			break;
+	}
+	/* a `[` without its end stands for itself */
+	for (start = p; *p && *p != '*' && *p != '?' && *p != '\\' && (*p != '[' || !set_end(p)); p++)
+		;
+	if (p == start && *p)
+		p++; /* a `\` at the very end: itself */
+	*ret_length = (size_t)(p - start);
+	*at = p;
+	return start;
+}
+
+static bool glob_walk(const char *pattern, const char *text)
 {
 	const char *star = NULL, *star_text = NULL, *next;
-	bool matches;
 
-	if (word_inside(pattern, text, &matches))
-		return matches;
 	while (*text) {
 		if (*pattern == '*') {
 			star = ++pattern;
@@ -97,6 +116,22 @@ bool glob_matches(const char *pattern, const char *text)
 	while (*pattern == '*')
 		pattern++;
 	return !*pattern;
+}
+
+bool glob_matches_any(const char *pattern, const char *const *texts, size_t count)
+{
+	char word[WORD_MAX];
+	bool is_word = word_inside(pattern, word);
+
+	for (size_t i = 0; i < count; i++)
+		if (texts[i] && (is_word ? strstr(texts[i], word) != NULL : glob_walk(pattern, texts[i])))
+			return true;
+	return false;
+}
+
+bool glob_matches(const char *pattern, const char *text)
+{
+	return glob_matches_any(pattern, &text, 1);
 }
 
 bool glob_is_pattern(const char *pattern)

@@ -6,9 +6,17 @@
 #define SUBLET_POLICY_GLOB_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Time is at most the product of the lengths; no recursion, no heap. */
 bool glob_matches(const char *pattern, const char *text);
+
+/* Does @pattern match one of the @count @texts (NULL matches nothing)? */
+bool glob_matches_any(const char *pattern, const char *const *texts, size_t count);
+
+/* The next run of bytes in a pattern that stand for themselves, from *@at on, which is moved behind it. Its length is 0
+ * when there is none. A text that matches holds every run. */
+const char *glob_next_literal(const char **at, size_t *ret_length);
 
 /* Does everything that @narrow matches match @wide too? True is certain, false is not (sets are not looked into). */
 bool glob_covers(const char *wide, const char *narrow);

@@ -52,7 +52,8 @@ enum policy_match_key policy_rule_against(
 /* Does one of the patterns of @span match @text? False for NULL. */
 bool policy_patterns_match(const struct policy *policy, struct policy_span span, const char *text);
 
-/* Rows of the index, for those who build and read it: for each value of a key the set of rules that allow it. */
+/* Rows of the index, for those who build and read it: for each value of a key the set of rules that allow it. Behind
+ * the last value of a key stands the row for all others. */
 static inline uint32_t policy_index_role(const struct policy *policy, uint32_t role)
 {
 	return role < policy->roles_count ? role : policy->roles_count;
@@ -65,21 +66,30 @@ static inline uint32_t policy_index_api(const struct policy *policy, uint32_t ap
 {
 	return policy->roles_count + 1 + policy->phases_count + 1 + (api < POLICY_API_COUNT ? api : POLICY_API_COUNT);
 }
-/* @size_class: how many of the policy's size bounds are at most the size. */
-static inline uint32_t policy_index_size(const struct policy *policy, uint32_t size_class)
+static inline uint32_t policy_index_device(const struct policy *policy, uint32_t device)
 {
-	return policy->roles_count + 1 + policy->phases_count + 1 + POLICY_API_COUNT + 1 + size_class;
+	return policy->roles_count + 1 + policy->phases_count + 1 + POLICY_API_COUNT + 1 +
+	       (device < POLICY_DEVICES_MAX ? device : POLICY_DEVICES_MAX);
 }
-
+/* @class: how many of the policy's bounds of sizes, of orders are at most the value. */
+static inline uint32_t policy_index_size(const struct policy *policy, uint32_t class)
+{
+	return policy_index_device(policy, POLICY_DEVICES_MAX) + 1 + class;
+}
+static inline uint32_t policy_index_order(const struct policy *policy, uint32_t class)
+{
+	return policy_index_size(policy, policy->size_bounds_count) + 1 + class;
+}
 static inline uint32_t policy_index_always(const struct policy *policy)
 {
-	return policy_index_size(policy, policy->bounds_count + 1);
+	return policy_index_order(policy, policy->order_bounds_count) + 1;
 }
 
 /* The gram table, so that a thousand patterns need not all be tried on every frame. A gram is four bytes in a row. For
- * each pattern of a rule one gram that every text it matches must hold stands in the table, under one text key of the
- * rule; a text without that gram cannot match. Rules with a pattern that has no four literal bytes are in the row
- * "always". */
+ * each pattern of a rule two grams in a row that every text it matches must hold stand in the table, under one text key
+ * of the rule; one of them lies at an even place of the text, so every second place is looked at. A pattern with four
+ * literal bytes in a row and no fifth has one gram, and its key is in the header's set "all places". Rules with a pattern
+ * of fewer are in the row "always". */
 enum { POLICY_GRAM_BYTES = 4 };
 
 static inline uint32_t policy_gram_hash(const char *bytes, enum policy_match_key key)

@@ -21,6 +21,7 @@ struct real_table {
 };
 
 static struct real_table *table;
+void *const *real_addresses;
 static const struct link_map *driver_map; /* of the libcuda that the table was read from, set before it */
 
 bool is_libcuda(const char *path)
@@ -103,6 +104,7 @@ static void load_table(const char *path)
 		free(fresh);
 		return;
 	}
+	__atomic_store_n(&real_addresses, fresh->real, __ATOMIC_RELEASE);
 	log_init();
 	log_say(LOG_SHIM, LOG_DEBUG, WHOSE_NONE, "driver library '%s', %d of %d known entry points", path, found,
 		(int)ENTRY_COUNT);
@@ -138,7 +140,7 @@ static struct real_table *current_table(void)
 	return __atomic_load_n(&table, __ATOMIC_ACQUIRE);
 }
 
-void *real_address(int id)
+void *real_address_slow(int id)
 {
 	struct real_table *t = current_table();
 

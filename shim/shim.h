@@ -19,7 +19,15 @@ struct link_map;
 
 /* The driver's own function for a row. Looks the driver up among the loaded libraries on first use. NULL: no libcuda in
  * this process, or one without this symbol. Any thread, no lock; may allocate (dlopen of what is already loaded). */
-void *real_address(int id);
+void *real_address_slow(int id);
+extern void *const *real_addresses; /* by row, once the driver was found; atomic */
+
+static inline void *real_address(int id)
+{
+	void *const *known = __atomic_load_n(&real_addresses, __ATOMIC_ACQUIRE);
+
+	return SUBLET_LIKELY(known != NULL) ? known[id] : real_address_slow(id);
+}
 
 /* Call the real driver from inside the wrapper of @symbol. */
 #define REAL(symbol) ((__typeof__(&symbol))real_address(ENTRY_##symbol))

@@ -34,6 +34,7 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 extern void *__dso_handle SUBLET_HIDDEN;
 
 static struct stats_page *page;
+static const char *session; /* its folder, where it can be used; the environment's own text */
 static bool keep_page; /* SUBLET_FOLLOW, read at the start: at the end the program may have changed its environment */
 static bool atfork_registered; /* inherited over fork, as the handlers are */
 
@@ -128,15 +129,15 @@ static void read_size(const char *name, uint64_t *value)
 
 bool shim_in_session(void)
 {
-	const char *session = getenv("SUBLET_SESSION");
+	const char *folder = getenv("SUBLET_SESSION");
 
-	return session && *session;
+	return folder && *folder;
 }
 
 static struct lifecycle_config read_config(void)
 {
 	struct lifecycle_config config = lifecycle_config_default();
-	const char *free_mode = getenv("SUBLET_FREE");
+	const char *free_mode = getenv("SUBLET_FREE"), *gate_fences = getenv("SUBLET_GATE_FENCES");
 
 	read_size("SUBLET_MIN_SIZE", &config.min_size_bytes);
 	read_size("SUBLET_CACHE", &config.cache_bytes);
@@ -145,6 +146,7 @@ static struct lifecycle_config read_config(void)
 		config.arena_bytes = GRANULE_BYTES;
 	if (config.min_size_bytes == 0)
 		config.min_size_bytes = 1;
+	config.gate_fences = gate_fences && strcmp(gate_fences, "1") == 0;
 	if (free_mode && strcmp(free_mode, "sync") == 0)
 		config.free_sync = true;
 	else if (free_mode && *free_mode && strcmp(free_mode, "async") != 0)
@@ -206,13 +208,16 @@ static enum shim_state start(void)
 	config = read_config();
 	config.thread_begins = own_thread_begins;
 	keep_page = follow && *follow == '1';
-	if (!page)
-		page = stats_create(usable_session(getenv("SUBLET_SESSION")), getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
+	if (!page) {
+		session = usable_session(getenv("SUBLET_SESSION"));
+		page = stats_create(session, getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
+	}
 	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
 	if (err)
 		goto off;
+	client_start(&shim_lifecycle, session, getenv("SUBLET_ROLE"));
 	shim_publish_lookups(page);
 	__atomic_store_n(&page->active, 1, __ATOMIC_RELAXED);
 	atexit(at_exit);

@@ -1,18 +1,22 @@
 /* shim/wrap_capture.c
- * GROUP(CAPTURE): the begin of a capture excludes Sublet's context-wide calls; its end lets queued frees go on. */
+ * GROUP(CAPTURE): the begin of a capture is gated and excludes Sublet's context-wide calls; its end lets queued frees go on. */
 #include "shim/shim.h"
 
-/* One body for every begin: the lock is taken, the driver called, the outcome noted. */
+/* One body for every begin: through the gate (a capture keeps a hold off, and cannot go on under one), then the lock is taken,
+ * the driver called, the outcome noted. */
 #define BEGIN(symbol, args, stream, per_thread)                                                                        \
 	do {                                                                                                           \
+		struct gate_slot *slot_;                                                                               \
 		CUresult result_;                                                                                      \
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
+		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
 		shim_enter();                                                                                          \
-		captures_begin_lock(&shim_lifecycle.captures);                                                         \
+		captures_begin_lock(&shim_lifecycle.captures, stream, per_thread);                                     \
 		result_ = FORWARD(symbol, args);                                                                       \
 		captures_begin_unlock(&shim_lifecycle.captures, result_, stream, per_thread);                          \
 		shim_leave();                                                                                          \
+		gate_leave(slot_);                                                                                     \
 		return result_;                                                                                        \
 	} while (0)
 

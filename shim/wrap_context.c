@@ -185,6 +185,23 @@ static int device_of(CUcontext context)
 	return device;
 }
 
+/* Kernels of @from_context may use managed memory of device @to from here on, as the driver has allowed for its own. When the
+ * rights cannot be had a success would let them fault: then it is as if it had not been asked, and the reason is returned. */
+static CUresult grant(CUcontext from_context, CUcontext to_context, int from, int to)
+{
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (contexts_peer_enable(&shim_lifecycle.contexts, from_context, to_context, from, to)) {
+		result = memory_replay_access(&shim_lifecycle, to, -1);
+		if (result == CUDA_SUCCESS)
+			return result;
+		contexts_peer_disable(&shim_lifecycle.contexts, from_context, to_context);
+		(void)memory_replay_access(&shim_lifecycle, to, from);
+	}
+	(void)FORWARD(cuCtxDisablePeerAccess, (to_context));
+	return result;
+}
+
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
 	CUresult result = FORWARD(cuCtxEnablePeerAccess, (peerContext, Flags));
@@ -196,9 +213,8 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
 	if (shim_lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
 		int from = device_of(current), to = device_of(peerContext);
 
-		if (from >= 0 && to >= 0 && from != to &&
-			contexts_peer_enable(&shim_lifecycle.contexts, current, peerContext, from, to))
-			memory_replay_access(&shim_lifecycle, to, -1);
+		if (from >= 0 && to >= 0 && from != to)
+			result = grant(current, peerContext, from, to);
 	}
 	shim_leave();
 	return result;
@@ -217,7 +233,7 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 
 		contexts_peer_disable(&shim_lifecycle.contexts, current, peerContext);
 		if (from >= 0 && to >= 0 && from != to)
-			memory_replay_access(&shim_lifecycle, to, from);
+			(void)memory_replay_access(&shim_lifecycle, to, from);
 	}
 	shim_leave();
 	return result;

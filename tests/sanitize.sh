@@ -76,11 +76,11 @@ touch "$folder/ran"
 case $kind in
 address)
 	run_suite --suite unit
-	run_suite fuzz_corpus_source fuzz_corpus_block
-	# all of the command's suite but 'cross' and 'include_diagram', which are about the source
-	run_suite command doctor entries run follow signals pages library bootstrap check policy_files demo
+	run_suite fuzz_corpus_source fuzz_corpus_block fuzz_corpus_protocol
+	# but for 'cross', which builds a second time, uninstrumented
+	run_suite --suite cli --no-suite second_build
 	;;
-thread) run_suite memory sweep lifecycle_fork lifecycle_threads ;;
+thread) run_suite --suite lifecycle ;;
 valgrind) SUBLET_TEST_MEMCHECK=1 run_suite $(python3 tests/sim/expected.py) ;;
 esac
 say_table || failed=1

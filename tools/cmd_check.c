@@ -1,18 +1,18 @@
 /* tools/cmd_check.c
  * `sublet check`: says everything that is wrong with policy files, explains what a policy does with an allocation,
  * prints the JSON Schema of the language. What it says about a file is its result and goes to stdout. */
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "policy/source/document.h"
 #include "policy/source/explain.h"
-#include "policy/source/schema.h"
 #include "policy/source/source.h"
 #include "tools/command.h"
+#include "tools/json.h"
+#include "tools/policy_json.h"
+#include "tools/policy_file.h"
 
 static const char help[] =
 	"usage: sublet check [OPTION...] FILE...\n"
@@ -39,29 +39,6 @@ struct check_options {
 	const char *explain; /* NULL: do not */
 };
 
-/* The file's text into *ret_text (heap, not NUL-ended). One byte more than a policy may have is read, so that the
- * reader itself says that it is too large. */
-static bool read_file(const char *name, char **ret_text, size_t *ret_bytes)
-{
-	FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
-	char *text = malloc(DOCUMENT_BYTES_MAX + 1);
-	int error = text ? errno : ENOMEM;
-
-	if (file && text) {
-		*ret_bytes = fread(text, 1, DOCUMENT_BYTES_MAX + 1, file);
-		error = ferror(file) ? errno : 0;
-	}
-	if (file && file != stdin)
-		fclose(file);
-	if (!error) {
-		*ret_text = text;
-		return true;
-	}
-	free(text);
-	fail(STATUS_BAD, "cannot read policy file '%s': %s", name, strerror(error));
-	return false;
-}
-
 static void add_summary(const struct policy_source *source, const char *name, struct output *to)
 {
 	const struct diagnostics *d = &source->diagnostics;
@@ -81,9 +58,15 @@ static void add_summary(const struct policy_source *source, const char *name, st
 	output_add(to, "\n");
 }
 
-/* The explanation behind a file's complaints. */
-static enum exit_status add_explanation(
-	struct policy_source *source, const char *name, const struct check_options *options, struct output *to)
+/* Where the answer goes: text for people, or one entry for each file. */
+struct answer {
+	struct output text;
+	json_t *files; /* NULL: text is wanted */
+};
+
+/* The explanation behind a file's complaints, into @to or *ret_json. */
+static enum exit_status add_explanation(struct policy_source *source, const char *name,
+	const struct check_options *options, struct output *to, json_t **ret_json)
 {
 	struct typed_facts facts;
 	struct policy policy;
@@ -94,39 +77,62 @@ static enum exit_status add_explanation(
 	if (typed_facts_parse(&policy, &source->arena, options->explain, &facts, &error))
 		return fail(STATUS_USAGE, "'--explain': %s; see 'sublet check -h'", error.text);
 	if (options->json)
-		explain_json(&policy, name, &facts, to);
+		*ret_json = policy_json_explain(&policy, name, &facts);
 	else
 		explain(&policy, name, &facts, to);
 	return STATUS_GOOD;
 }
 
-static enum exit_status add_file(struct policy_source *source, const char *name, const char *text, size_t bytes,
-	const struct check_options *options, struct output *to)
+static enum exit_status file_status(const struct diagnostics *d, const struct check_options *options)
+{
+	return d->errors || (options->strict && d->warnings) ? STATUS_BAD : STATUS_GOOD;
+}
+
+static enum exit_status add_file_json(
+	struct policy_source *source, const char *name, const struct check_options *options, json_t *files)
 {
 	const struct diagnostics *d = &source->diagnostics;
-	enum exit_status status = d->errors || (options->strict && d->warnings) ? STATUS_BAD : STATUS_GOOD,
-			 explained = STATUS_GOOD;
+	enum exit_status status = file_status(d, options), explained = STATUS_GOOD;
+	json_t *file = json_object(), *explanation = NULL;
+	int failed = json_object_set_new(file, "file", json_text(name));
 
-	if (options->json) {
-		output_add(to, "{\"file\": ");
-		output_add_json(to, name);
-		output_add(to, ", \"good\": %s, \"errors\": %zu, \"warnings\": %zu, \"diagnostics\": ",
-			status == STATUS_GOOD ? "true" : "false", d->errors, d->warnings);
-		diagnostics_print_json(d, name, to);
-	} else {
-		diagnostics_print(d, name, text, bytes, to);
-	}
+	failed |= json_object_set_new(file, "good", json_boolean(status == STATUS_GOOD));
+	failed |= json_object_set_new(file, "errors", json_integer((json_int_t)d->errors));
+	failed |= json_object_set_new(file, "warnings", json_integer((json_int_t)d->warnings));
+	failed |= json_object_set_new(file, "diagnostics", policy_json_diagnostics(d, name));
 	if (options->explain && source->block.bytes) {
-		output_add(to, options->json ? ", \"explain\": " : "");
-		explained = add_explanation(source, name, options, to);
-	} else if (!options->json) {
-		add_summary(source, name, to);
+		explained = add_explanation(source, name, options, NULL, &explanation);
+		if (!explained)
+			failed |= json_object_set_new(file, "explain", explanation);
 	}
-	output_add(to, options->json ? "}" : "");
+	if (failed)
+		json_decref(file);
+	else
+		failed = json_array_append_new(files, file);
+	if (failed)
+		return fail(STATUS_BAD, "out of memory");
 	return explained ? explained : status;
 }
 
-static enum exit_status check_file(const char *name, const struct check_options *options, struct output *to)
+static enum exit_status add_file_text(struct policy_source *source, const char *name, const char *text, size_t bytes,
+	const struct check_options *options, struct output *to)
+{
+	enum exit_status explained;
+
+	diagnostics_print(&source->diagnostics, name, text, bytes, to);
+	if (options->explain && source->block.bytes) {
+		explained = add_explanation(source, name, options, to, NULL);
+		if (explained)
+			return explained;
+	} else {
+		add_summary(source, name, to);
+		if (options->explain)
+			output_add(to, "nothing is explained before the errors are mended\n");
+	}
+	return file_status(&source->diagnostics, options);
+}
+
+static enum exit_status check_file(const char *name, const struct check_options *options, struct answer *answer)
 {
 	struct policy_source source;
 	enum exit_status status;
@@ -134,7 +140,7 @@ static enum exit_status check_file(const char *name, const struct check_options 
 	size_t bytes = 0;
 	char shown[4096], *text;
 
-	if (!read_file(name, &text, &bytes))
+	if (!policy_file_read(name, &text, &bytes))
 		return STATUS_BAD;
 	if (strcmp(name, "-") == 0)
 		name = "stdin";
@@ -143,51 +149,47 @@ static enum exit_status check_file(const char *name, const struct check_options 
 		text_make_printable(shown);
 	if (policy_source_load(&source, text, bytes, &error))
 		status = fail(STATUS_BAD, "cannot check '%s': %s", shown, error.text);
+	else if (options->json)
+		status = add_file_json(&source, shown, options, answer->files);
 	else
-		status = add_file(&source, shown, text, bytes, options, to);
+		status = add_file_text(&source, shown, text, bytes, options, &answer->text);
 	policy_source_release(&source);
 	free(text);
 	return status;
 }
 
-static enum exit_status print_text(struct output *to, enum exit_status status)
+/* Print what there is, and give it back. */
+static enum exit_status print_answer(struct answer *answer, enum exit_status status)
 {
-	if (to->failed)
+	if (answer->files)
+		return json_print(answer->files) ? STATUS_BAD : status;
+	if (answer->text.failed)
 		status = fail(STATUS_BAD, "out of memory");
 	else
-		fwrite(output_get(to), 1, to->length, stdout);
-	output_release(to);
+		fwrite(output_get(&answer->text), 1, answer->text.length, stdout);
+	output_release(&answer->text);
 	return status;
 }
 
 static enum exit_status check_files(char **names, int count, const struct check_options *options)
 {
+	struct answer answer = {.files = options->json ? json_array() : NULL};
 	enum exit_status status = STATUS_GOOD;
-	struct output to = {0};
-	const char *before = "[";
 
+	if (options->json && !answer.files)
+		return fail(STATUS_BAD, "out of memory");
 	for (int i = 0; i < count; i++) {
-		size_t length = to.length;
-		enum exit_status now;
+		enum exit_status now = check_file(names[i], options, &answer);
 
-		output_add(&to, "%s", options->json ? before : "");
-		now = check_file(names[i], options, &to);
 		if (now == STATUS_USAGE) { /* the same words would be wrong for the next file */
-			output_release(&to);
+			output_release(&answer.text);
+			json_decref(answer.files);
 			return now;
-		}
-		if (options->json && to.length == length + strlen(before)) {
-			to.length = length; /* nothing came of this file */
-			to.bytes[length] = '\0';
-		} else {
-			before = ",\n";
 		}
 		if (now != STATUS_GOOD)
 			status = now;
 	}
-	if (options->json)
-		output_add(&to, "%s]\n", before[0] == '[' ? "[" : "");
-	return print_text(&to, status);
+	return print_answer(&answer, status);
 }
 
 int cmd_check(int argc, char **argv)
@@ -201,7 +203,6 @@ int cmd_check(int argc, char **argv)
 		{0},
 	};
 	struct check_options options = {0};
-	struct output schema = {0};
 	int got;
 
 	opterr = 0;
@@ -229,8 +230,7 @@ int cmd_check(int argc, char **argv)
 	if (options.schema) {
 		if (optind < argc || options.explain)
 			return fail(STATUS_USAGE, "'--schema' takes no file and no '--explain'; see 'sublet check -h'");
-		schema_print(&schema);
-		return print_text(&schema, STATUS_GOOD);
+		return json_print(policy_json_schema());
 	}
 	if (optind == argc)
 		return fail(STATUS_USAGE, "no policy file; try 'sublet check grpo.yaml', or see 'sublet check -h'");

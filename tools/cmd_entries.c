@@ -13,10 +13,11 @@
 static const char help[] =
 	"usage: sublet entries [OPTION...] [NAME-GLOB]\n"
 	"\n"
-	"Lists the entry points of the CUDA driver, and for each whether Sublet wraps it or passes it on, and why.\n"
+	"Lists the entry points of the CUDA driver: which Sublet wraps, gates or passes on, and why.\n"
 	"\n"
 	"options:\n"
 	"      --wrapped  only those that Sublet answers itself\n"
+	"      --gated    only those that wait while pages move, and are then the driver's own\n"
 	"      --passed   only those for which programs get the driver's own\n"
 	"      --json     an array of objects\n"
 	"  -h, --help     this text\n"
@@ -29,17 +30,20 @@ static const char help[] =
 	"  sublet entries --wrapped 'cuMem*'\n";
 
 struct entries_options {
-	bool wrapped, passed, json;
+	bool wrapped, gated, passed, json;
 	const char *glob; /* NULL: all */
 };
 
 static bool is_wanted(const struct entry_row *entry, const struct entries_options *options)
 {
-	if ((options->wrapped && entry->kind != ENTRY_WRAP) || (options->passed && entry->kind != ENTRY_PASS))
+	if ((options->wrapped && entry->kind != ENTRY_WRAP) || (options->gated && entry->kind != ENTRY_GATED) ||
+		(options->passed && entry->kind != ENTRY_PASS))
 		return false;
 	return !options->glob || fnmatch(options->glob, entry->symbol, 0) == 0 ||
 	       fnmatch(options->glob, entry->base, 0) == 0;
 }
+
+static const char *const kinds[] = {[ENTRY_WRAP] = "wrap", [ENTRY_GATED] = "gated", [ENTRY_PASS] = "pass"};
 
 /* LEGACY -> legacy, PER_THREAD -> per-thread */
 static const char *spoken(const char *token, char *text, size_t room)
@@ -75,17 +79,17 @@ static void print_table(const struct entries_options *options)
 		if ((int)strlen(entry_rows[i].base) > base_width)
 			base_width = (int)strlen(entry_rows[i].base);
 	}
-	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since",
+	printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-5s  %-13s  %s\n", symbol_width, "symbol", base_width, "base", "since",
 		"stream", "need", "what", "group", "because");
 	for (size_t i = 0; i < entry_row_count; i++) {
 		const struct entry_row *entry = &entry_rows[i];
 
 		if (!is_wanted(entry, options))
 			continue;
-		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-4s  %-13s  %s\n", symbol_width, entry->symbol, base_width,
+		printf("%-*s  %-*s  %-5s  %-10s  %-8s  %-5s  %-13s  %s\n", symbol_width, entry->symbol, base_width,
 			entry->base, version(entry->since, since, sizeof(since)),
 			spoken(entry->stream, stream, sizeof(stream)), spoken(entry->need, need, sizeof(need)),
-			entry->kind == ENTRY_WRAP ? "wrap" : "pass", spoken(entry->why, why, sizeof(why)),
+			kinds[entry->kind], spoken(entry->why, why, sizeof(why)),
 			entry_row_sentence(entry));
 	}
 }
@@ -106,7 +110,7 @@ static int print_json(const struct entries_options *options)
 				      "since", version(entry->since, since, sizeof(since)), "stream",
 				      spoken(entry->stream, stream, sizeof(stream)), "need",
 				      spoken(entry->need, need, sizeof(need)), "what",
-				      entry->kind == ENTRY_WRAP ? "wrap" : "pass", "group",
+				      kinds[entry->kind], "group",
 				      spoken(entry->why, why, sizeof(why)), "because", entry_row_sentence(entry)));
 	}
 	if (failed) {
@@ -120,6 +124,7 @@ int cmd_entries(int argc, char **argv)
 {
 	static const struct option known[] = {
 		{"wrapped", no_argument, NULL, 'w'},
+		{"gated", no_argument, NULL, 'g'},
 		{"passed", no_argument, NULL, 'p'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
@@ -135,6 +140,9 @@ int cmd_entries(int argc, char **argv)
 		case 'w':
 			options.wrapped = true;
 			break;
+		case 'g':
+			options.gated = true;
+			break;
 		case 'p':
 			options.passed = true;
 			break;
@@ -148,8 +156,8 @@ int cmd_entries(int argc, char **argv)
 			return fail_option("entries", got, argv, known);
 		}
 	}
-	if (options.wrapped && options.passed)
-		return fail(STATUS_USAGE, "'--wrapped' and '--passed' leave nothing; give one of them");
+	if (options.wrapped + options.gated + options.passed > 1)
+		return fail(STATUS_USAGE, "'--wrapped', '--gated' and '--passed' together leave nothing; give one of them");
 	if (argc - optind > 1)
 		return fail(
 			STATUS_USAGE, "one pattern at most, not %d; quote it: sublet entries 'cuMem*'", argc - optind);

@@ -12,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/launch.h"
 #include "tools/preload.h"
+#include "tools/serve.h"
 #include "tools/session_dir.h"
 #include "tools/stats_files.h"
 
@@ -29,6 +30,7 @@ static const char help[] =
 	"\n"
 	"options:\n"
 	"      --session NAME  the session to join: a name, or a folder (with a slash in it); default: 'default'\n"
+	"      --policy FILE   the session's policy; starts its coordinator where it has none ('sublet serve', 'sublet ctl')\n"
 	"      --role ROLE     what the processes are in the session: train, rollout, ...\n"
 	"      --sim[=SIZE]    give CMD a simulated GPU of SIZE (default 80GiB) in place of the machine's driver\n"
 	"      --follow        stay as CMD's parent; report on stderr which processes take device memory, and how much\n"
@@ -42,6 +44,7 @@ static const char help[] =
 	"  SUBLET_SESSION, SUBLET_ROLE, SUBLET_LOG  used where the option is not given; set for CMD\n"
 	"  XDG_RUNTIME_DIR                          where named sessions live, else /tmp\n"
 	"  LD_PRELOAD                               kept, with Sublet's library put in\n"
+	"  SUBLET_HOST_POOL                         cap of the session's host pool, as 'sublet serve -h' says\n"
 	"  SUBLET_LIB                               another libsublet.so, for tests\n"
 	"\n"
 	"example:\n"
@@ -49,6 +52,7 @@ static const char help[] =
 
 struct run_options {
 	const char *session;
+	const char *policy;
 	const char *role;
 	const char *log;
 	uint64_t sim_bytes; /* 0: the machine's own driver */
@@ -60,6 +64,7 @@ static int parse(int argc, char **argv, struct run_options *options)
 {
 	static const struct option known[] = {
 		{"session", required_argument, NULL, 's'},
+		{"policy", required_argument, NULL, 'p'},
 		{"role", required_argument, NULL, 'r'},
 		{"sim", optional_argument, NULL, 'm'},
 		{"follow", no_argument, NULL, 'f'},
@@ -74,6 +79,9 @@ static int parse(int argc, char **argv, struct run_options *options)
 		switch (got) {
 		case 's':
 			options->session = optarg;
+			break;
+		case 'p':
+			options->policy = optarg;
 			break;
 		case 'r':
 			options->role = optarg;
@@ -171,6 +179,8 @@ int cmd_run(int argc, char **argv)
 	if (!session)
 		return status;
 	status = set_up(&options, session);
+	if (!status)
+		status = serve_ensure(session, options.policy);
 	if (!status) {
 		stats_files_sweep(session);
 		status = options.follow ? launch_follow(session, argv + optind) : launch_exec(argv + optind);

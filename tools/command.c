@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -67,4 +68,15 @@ int fail_option(const char *command, int getopt_answer, char **argv, const struc
 	if (near)
 		return fail(STATUS_USAGE, "unknown option '--%s'; did you mean '--%s'?", bare, near);
 	return fail(STATUS_USAGE, "unknown option '%s'; see 'sublet %s -h'", given, command);
+}
+
+bool command_number(const char *text, double least, double most, double *ret_number)
+{
+	char *end;
+	double number = strtod(text, &end);
+
+	if (!*text || *end || !(number >= least && number <= most))
+		return false;
+	*ret_number = number;
+	return true;
 }

@@ -5,6 +5,7 @@
 #define SUBLET_TOOLS_COMMAND_H
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/attributes.h"
@@ -34,5 +35,8 @@ void fail_into(char *text, size_t room);
 /* The same for an option that getopt_long refused with '?' or ':' (call it with opterr = 0 and an option string that
  * starts with "+:" or ":"): names it, suggests the nearest of @options, points at the help. Returns STATUS_USAGE. */
 int fail_option(const char *command, int getopt_answer, char **argv, const struct option *options);
+
+/* The number that @text is, from @least to @most; false where it is none, and then *ret_number is untouched. */
+bool command_number(const char *text, double least, double most, double *ret_number);
 
 #endif

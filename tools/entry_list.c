@@ -6,6 +6,8 @@
 
 const struct entry_row entry_rows[] = {
 #define WRAP(symbol, base, since, stream, need, group, ...) {#symbol, base, since, #stream, #need, ENTRY_WRAP, #group},
+#define GATED(symbol, base, since, stream, need, group, ...)                                                           \
+	{#symbol, base, since, #stream, #need, ENTRY_GATED, #group},
 #define PASS(symbol, base, since, stream, need, reason, ...)                                                           \
 	{#symbol, base, since, #stream, #need, ENTRY_PASS, #reason},
 #include "shim/entries.def"
@@ -19,6 +21,7 @@ static const struct {
 	const char *sentence;
 } sentences[] = {
 #define GROUP(token, sentence) {ENTRY_WRAP, #token, sentence},
+#define GATE(token, sentence) {ENTRY_GATED, #token, sentence},
 #define REASON(token, sentence) {ENTRY_PASS, #token, sentence},
 #include "shim/reasons.def"
 };

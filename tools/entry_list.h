@@ -9,6 +9,7 @@
 
 enum entry_kind {
 	ENTRY_WRAP,
+	ENTRY_GATED,
 	ENTRY_PASS,
 };
 
@@ -19,7 +20,7 @@ struct entry_row {
 	const char *stream;
 	const char *need;
 	enum entry_kind kind;
-	const char *why; /* wrap group or pass reason */
+	const char *why; /* group or reason */
 };
 
 extern const struct entry_row entry_rows[];
@@ -31,7 +32,7 @@ const struct entry_row *entry_row_find(const char *symbol);
 /* Sublet turns itself off in a process whose driver lacks it. */
 bool entry_row_required(const struct entry_row *row);
 
-/* Why @row is wrapped or passed, "" when its reason is in no list. */
+/* Why @row is wrapped, gated or passed, "" when its reason is in no list. */
 const char *entry_row_sentence(const struct entry_row *row);
 
 #endif

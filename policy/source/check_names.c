@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "policy/glob.h"
 #include "policy/source/check_priv.h"
 #include "policy/source/values.h"
@@ -25,7 +26,7 @@ static uint32_t look_up(struct reference *reference, const struct names *names, 
 	}
 	complain(diagnostics, MESSAGE_UNKNOWN_NAME, reference->where, "unknown %s '%.60s'", names->what,
 		reference->text);
-	if (names->count)
+	if (names->count || nearest_word(reference->text, names->words))
 		suggest(diagnostics, reference->text, names->words);
 	else
 		remark(diagnostics, NOWHERE, "%s", names->missing);
@@ -51,6 +52,37 @@ static bool all_known(struct references *references, const struct names *names, 
 
 	for (size_t i = 0; i < references->count; i++)
 		known &= look_up(&references->list[i], names, diagnostics) != POLICY_NONE;
+	return known;
+}
+
+/* `resident` alone may be a word of its own, which may be what was meant. */
+static bool resident_known(
+	struct resident_tree *resident, const struct names *phases, struct diagnostics *diagnostics)
+{
+	static const char *const own[] = {"all", "none", "demand"};
+	const char *words[POLICY_PHASES_MAX + 4];
+	struct references *named = &resident->phases;
+	struct names names = {.what = "phase", .words = words, .count = phases->count, .missing = phases->missing};
+	bool known = true;
+
+	for (size_t i = 0; i < phases->count; i++)
+		words[i] = phases->words[i];
+	for (size_t i = 0; i < 4; i++)
+		words[phases->count + i] = i < 3 ? own[i] : NULL;
+	for (size_t i = 0; i < named->count; i++) {
+		bool is_own = false;
+
+		for (size_t k = 0; k < 3; k++)
+			is_own |= strcmp(named->list[i].text, own[k]) == 0;
+		if (is_own) {
+			complain(diagnostics, MESSAGE_UNKNOWN_NAME, named->list[i].where,
+				"'%s' is no phase; it stands alone, write 'resident: %s', or leave it out",
+				named->list[i].text, named->list[i].text);
+			known = false;
+			continue;
+		}
+		known &= look_up(&named->list[i], resident->is_alone ? &names : phases, diagnostics) != POLICY_NONE;
+	}
 	return known;
 }
 
@@ -91,6 +123,16 @@ static void check_phase(struct phase_tree *phase, const struct names *roles, str
 	}
 }
 
+static void suggest_api(const char *given, struct diagnostics *diagnostics)
+{
+	const char *base = api_without_suffix(given);
+
+	if (base)
+		remark(diagnostics, NOWHERE, "write it without its suffix: '%s'", base);
+	else
+		suggest(diagnostics, given, api_words);
+}
+
 static uint32_t api_set(const struct patterns *apis, struct diagnostics *diagnostics)
 {
 	uint32_t set = 0;
@@ -106,7 +148,7 @@ static uint32_t api_set(const struct patterns *apis, struct diagnostics *diagnos
 		if (!matched) {
 			complain(diagnostics, MESSAGE_UNKNOWN_NAME, apis->list[i].where,
 				"no driver call that gives memory is called '%.60s'", apis->list[i].text);
-			suggest(diagnostics, apis->list[i].text, api_words);
+			suggest_api(apis->list[i].text, diagnostics);
 		}
 		set |= matched;
 	}
@@ -135,7 +177,8 @@ static void check_object_names(struct object_tree *object, const struct names *r
 	match->apis_set = api_set(&match->apis, diagnostics);
 	match->devices_set = device_set(&match->devices);
 	/* each is looked up, so that all complaints are made */
-	object->has_unknown = !all_known(&object->resident.phases, phases, diagnostics);
+	object->has_unknown = object->resident.is_unreadable;
+	object->has_unknown = !resident_known(&object->resident, phases, diagnostics) || object->has_unknown;
 	object->has_unknown = !all_known(&object->producer, phases, diagnostics) || object->has_unknown;
 	object->has_unknown = !all_known(&object->consumer, phases, diagnostics) || object->has_unknown;
 }

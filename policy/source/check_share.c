@@ -57,6 +57,22 @@ static void check_pair(const struct policy_tree *tree, const struct reference *f
 	}
 }
 
+/* Who is held writes nothing. Where a reader runs instead, that is the fault, and said by check_readers. */
+static void check_writers(const struct policy_tree *tree, const struct group_tree *group, uint64_t members,
+	struct diagnostics *diagnostics)
+{
+	for (size_t i = 0; i < group->writers.count; i++) {
+		const struct reference *writer = &group->writers.list[i];
+
+		if (writer->number == POLICY_NONE || (tree->phases[writer->number].roles_set & members))
+			continue;
+		complain(diagnostics, MESSAGE_SHARE_OWNER, writer->where,
+			"'%s' owns '%s' and does not run in phase '%s', so it writes nothing there; add it to the 'roles' of '%s', or name "
+			"the phase in which it writes",
+			group->owner.list[0].text, group->name.text, writer->text, writer->text);
+	}
+}
+
 static void check_readers(const struct policy_tree *tree, const struct group_tree *group, uint64_t readers,
 	struct diagnostics *diagnostics)
 {
@@ -83,6 +99,7 @@ void check_share(struct policy_tree *tree, struct diagnostics *diagnostics)
 		struct group_tree *group = &tree->groups[i];
 		const struct reference *first = NULL;
 		uint64_t members = 0, owner;
+		bool has_unknown = false;
 
 		if (group->objects.count == 1)
 			complain(diagnostics, MESSAGE_SHARE_OBJECT, group->objects.where,
@@ -91,6 +108,7 @@ void check_share(struct policy_tree *tree, struct diagnostics *diagnostics)
 		for (size_t k = 0; k < group->objects.count; k++) {
 			const struct reference *member = &group->objects.list[k];
 
+			has_unknown |= member->number == POLICY_NONE;
 			if (member->number == POLICY_NONE)
 				continue;
 			check_member(tree, i, member, diagnostics);
@@ -103,10 +121,16 @@ void check_share(struct policy_tree *tree, struct diagnostics *diagnostics)
 		if (!group->owner.count || group->owner.list[0].number == POLICY_NONE)
 			continue;
 		owner = 1ull << group->owner.list[0].number;
+		if (group->objects.count > 1 && !has_unknown && (members & all_roles(tree)) == owner)
+			complain(diagnostics, MESSAGE_SHARE_OBJECT, group->objects.where,
+				"the objects of share group '%s' are all of role '%s', so nobody shares with anybody; name the objects of at least two roles",
+				group->name.text, first_role(tree, owner));
 		if (first && !(members & owner))
 			complain(diagnostics, MESSAGE_SHARE_OWNER, group->owner.where,
 				"role '%s' owns share group '%s' but none of its objects; add the owner's object, or name another owner",
 				group->owner.list[0].text, group->name.text);
+		if (members & owner)
+			check_writers(tree, group, members & ~(1ull << POLICY_NONE_BIT), diagnostics);
 		check_readers(tree, group, members & ~owner & ~(1ull << POLICY_NONE_BIT), diagnostics);
 	}
 }

@@ -19,6 +19,12 @@ static bool is_more(const struct amount *part, const struct amount *whole)
 	       part->value.bytes > whole->value.bytes;
 }
 
+static bool is_same(const struct amount *a, const struct amount *b)
+{
+	return a->where.line && b->where.line && a->value.bytes == b->value.bytes &&
+	       a->value.percent_hundredths == b->value.percent_hundredths;
+}
+
 /* Device bytes that may be used, 0 when only the running system knows. */
 static uint64_t usable_bytes(const struct policy_tree *tree)
 {
@@ -33,7 +39,7 @@ static void check_settings(const struct policy_tree *tree, struct diagnostics *d
 {
 	char a[SIZE_TEXT], b[SIZE_TEXT];
 
-	if (is_more(&tree->reserve, &tree->capacity))
+	if (is_more(&tree->reserve, &tree->capacity) || is_same(&tree->reserve, &tree->capacity))
 		complain(diagnostics, MESSAGE_TOO_BIG_FOR_CAPACITY, tree->reserve.where,
 			"'reserve' leaves nothing of 'capacity'; write less than 'capacity'");
 	for (size_t i = 0; i < tree->roles_count; i++)

@@ -42,12 +42,60 @@ static uint32_t add_text(struct builder *b, const char *text)
 	return offset;
 }
 
+static uint32_t hash_of(const char *text)
+{
+	uint32_t hash = 0x811c9dc5u; /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 0x01000193u;
+	return hash;
+}
+
+/* The slot of @text in the table of pattern texts, or the free one where it belongs. */
+static uint32_t *pattern_slot(struct builder *b, const char *text)
+{
+	const char *texts = b->lists[POLICY_SECTION_TEXT];
+	uint32_t at = hash_of(text) & (b->slots - 1);
+
+	while (b->pattern_texts[at] && strcmp(texts + b->pattern_texts[at], text) != 0)
+		at = (at + 1) & (b->slots - 1);
+	return &b->pattern_texts[at];
+}
+
+/* At most half full, so that looking up stays short. */
+static bool grow_slots(struct builder *b)
+{
+	uint32_t *old = b->pattern_texts, slots = b->slots;
+
+	if (b->slots_used < b->slots / 2)
+		return true;
+	b->slots = slots ? slots * 2 : 64;
+	b->pattern_texts = arena_new(b->arena, b->slots, sizeof(*old));
+	for (uint32_t i = 0; b->pattern_texts && i < slots; i++)
+		if (old[i])
+			*pattern_slot(b, (const char *)b->lists[POLICY_SECTION_TEXT] + old[i]) = old[i];
+	return b->pattern_texts;
+}
+
+/* Equal patterns get one text: policy/match.c tells by its place that it has tried one already. */
+static uint32_t add_pattern_text(struct builder *b, const char *text)
+{
+	uint32_t *slot;
+
+	if (b->arena->failed || !grow_slots(b))
+		return 0;
+	slot = pattern_slot(b, text);
+	if (!*slot && (*slot = add_text(b, text)))
+		b->slots_used++;
+	return *slot;
+}
+
 static struct policy_span add_patterns(struct builder *b, const struct patterns *patterns)
 {
 	struct policy_span span = {(uint32_t)b->counts[POLICY_SECTION_PATTERNS], 0};
 
 	for (size_t i = 0; i < patterns->count; i++) {
-		uint32_t text = add_text(b, patterns->list[i].text);
+		uint32_t text = add_pattern_text(b, patterns->list[i].text);
 		uint32_t *place = builder_add(b, POLICY_SECTION_PATTERNS);
 
 		if (!place)

@@ -12,6 +12,8 @@ struct builder {
 	struct policy_header header;
 	void *lists[POLICY_SECTION_COUNT];
 	size_t counts[POLICY_SECTION_COUNT];
+	/* compile.c: offsets of the texts of patterns, by their hash; 0 is free */
+	uint32_t *pattern_texts, slots, slots_used;
 };
 
 /* A new element at the end of @section, zeroed; NULL when memory ran out (the arena remembers). */

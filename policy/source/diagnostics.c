@@ -12,7 +12,7 @@
 
 enum {
 	LINE_MAX_SHOWN = 160, /* characters of a source line; the part around the place when it is longer */
-	WORDS_LISTED = 12,
+	WORDS_LISTED = 20,
 };
 
 static const struct {
@@ -99,12 +99,32 @@ void remark(struct diagnostics *diagnostics, struct where where, const char *for
 		*end = note;
 }
 
+/* A copied word may hold characters that nobody sees. */
+static const char *without_unseen(struct arena *arena, const char *text)
+{
+	size_t left = strlen(text), kept = 0, length;
+	char *copy = arena_copy(arena, text, left);
+
+	for (; copy && left; text += length, left -= length) {
+		length = utf8_length(text, left);
+		if (!length || utf8_is_control(text)) {
+			length = length ? length : 1;
+			continue;
+		}
+		memcpy(copy + kept, text, length);
+		kept += length;
+	}
+	if (copy)
+		copy[kept] = '\0';
+	return copy ? copy : text;
+}
+
 void suggest(struct diagnostics *diagnostics, const char *given, const char *const *words)
 {
-	const char *near = nearest_word(given, words);
+	const char *near = nearest_word(without_unseen(diagnostics->arena, given), words);
 	const char *listed[WORDS_LISTED];
 	char list[512];
-	size_t used = 0, count = 0;
+	size_t used = 0, count = 0, more_words;
 
 	if (near) {
 		remark(diagnostics, NOWHERE, "did you mean '%s'?", near);
@@ -113,24 +133,32 @@ void suggest(struct diagnostics *diagnostics, const char *given, const char *con
 	for (; *words; words++) {
 		if (!**words)
 			continue; /* keeps a number in its list, and has no name */
-		if (count == WORDS_LISTED)
-			return;
-		listed[count++] = *words;
+		if (count < WORDS_LISTED)
+			listed[count] = *words;
+		count++;
 	}
+	more_words = count > WORDS_LISTED ? count - WORDS_LISTED : 0;
+	count -= more_words;
 	if (!count)
 		return;
 	for (size_t i = 0; i < count; i++) {
 		int more = snprintf(list + used, sizeof(list) - used, "%s'%s'",
-			i == 0		 ? ""
-			: i + 1 == count ? " and "
-					 : ", ",
+			i == 0				? ""
+			: i + 1 == count && !more_words ? " and "
+							: ", ",
 			listed[i]);
 
-		if (more < 0 || (size_t)more >= sizeof(list) - used)
-			return;
+		if (more < 0 || (size_t)more >= sizeof(list) - used) { /* long names: those that fit */
+			list[used] = '\0';
+			more_words += count - i;
+			break;
+		}
 		used += (size_t)more;
 	}
-	remark(diagnostics, NOWHERE, count == 1 ? "there is %s" : "there are %s", list);
+	if (more_words)
+		remark(diagnostics, NOWHERE, "there are %s and %zu more", list, more_words);
+	else
+		remark(diagnostics, NOWHERE, count == 1 ? "there is %s" : "there are %s", list);
 }
 
 static int by_place(const void *a, const void *b)
@@ -166,20 +194,19 @@ struct line_cursor {
 
 static struct line find_line(struct line_cursor *cursor, uint32_t number)
 {
-	const char *end;
+	size_t length, after;
 
 	if (number < cursor->line) {
 		cursor->at = 0;
 		cursor->line = 1;
 	}
 	while (cursor->line < number && cursor->at < cursor->bytes) {
-		end = memchr(cursor->source + cursor->at, '\n', cursor->bytes - cursor->at);
-		cursor->at = end ? (size_t)(end - cursor->source) + 1 : cursor->bytes;
+		line_length(cursor->source + cursor->at, cursor->bytes - cursor->at, &after);
+		cursor->at += after;
 		cursor->line++;
 	}
-	end = memchr(cursor->source + cursor->at, '\n', cursor->bytes - cursor->at);
-	return (struct line){cursor->source + cursor->at,
-		end ? (size_t)(end - cursor->source) - cursor->at : cursor->bytes - cursor->at};
+	length = line_length(cursor->source + cursor->at, cursor->bytes - cursor->at, &after);
+	return (struct line){cursor->source + cursor->at, length};
 }
 
 /* The source line and the carets below. Characters that a terminal would obey are shown as '?'. */
@@ -247,29 +274,4 @@ void diagnostics_print(const struct diagnostics *diagnostics, const char *file, 
 				print_line(find_line(&elsewhere, note->where.line), note->where, to);
 		}
 	}
-}
-
-void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct output *to)
-{
-	output_add(to, "[");
-	for (size_t i = 0; i < diagnostics->count; i++) {
-		const struct diagnostic *d = &diagnostics->list[i];
-
-		output_add(to, "%s\n  {\"file\": ", i ? "," : "");
-		output_add_json(to, file);
-		output_add(to,
-			", \"line\": %u, \"column\": %u, \"length\": %u, \"severity\": \"%s\", \"kind\": \"%s\", \"text\": ",
-			d->where.line, d->where.column, d->where.length,
-			message_is_error(d->message) ? "error" : "warning", message_word(d->message));
-		output_add_json(to, d->text);
-		output_add(to, ", \"notes\": [");
-		for (const struct diagnostic_note *note = d->notes; note; note = note->next) {
-			output_add(to, "%s{\"line\": %u, \"column\": %u, \"text\": ", note == d->notes ? "" : ", ",
-				note->where.line, note->where.column);
-			output_add_json(to, note->text);
-			output_add(to, "}");
-		}
-		output_add(to, "]}");
-	}
-	output_add(to, "%s]", diagnostics->count ? "\n" : "");
 }

@@ -1,6 +1,6 @@
 /* policy/source/diagnostics.h
  * Everything that is said about a policy file: collected while it is read and checked, sorted by place, printed once
- * with the line it is about and carets below, or as JSON. The kinds are rows of policy/source/messages.def. */
+ * with the line it is about and carets below. The kinds are rows of policy/source/messages.def. */
 #ifndef SUBLET_POLICY_SOURCE_DIAGNOSTICS_H
 #define SUBLET_POLICY_SOURCE_DIAGNOSTICS_H
 
@@ -62,8 +62,6 @@ void diagnostics_sort(struct diagnostics *diagnostics);
 /* Add all as text for people. @source is the file's text, NULL when it could not be read. */
 void diagnostics_print(const struct diagnostics *diagnostics, const char *file, const char *source, size_t source_bytes,
 	struct output *to);
-/* Add all as one JSON array. */
-void diagnostics_print_json(const struct diagnostics *diagnostics, const char *file, struct output *to);
 
 bool message_is_error(enum message message);
 /* The word that stands for the kind in JSON and names its test. */

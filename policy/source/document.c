@@ -6,6 +6,8 @@
 #include <strings.h>
 #include <yaml.h>
 
+#define YAML_TAGS "tag:yaml.org,2002:"
+
 struct reading {
 	yaml_parser_t parser;
 	struct diagnostics *diagnostics;
@@ -32,12 +34,15 @@ static struct where where_of_byte(const struct reading *reading, size_t offset)
 	for (size_t i = 0; i < offset && i < reading->bytes;) {
 		size_t length = utf8_length(reading->source + i, reading->bytes - i);
 
-		if (reading->source[i] == '\n') {
+		size_t end = utf8_break(reading->source + i, reading->bytes - i);
+
+		if (end) {
 			where.line++;
 			where.column = 1;
-		} else {
-			where.column++;
+			i += end;
+			continue;
 		}
+		where.column++;
 		i += length ? length : 1;
 	}
 	return where;
@@ -48,6 +53,12 @@ static const char *syntax_fix(const char *problem, char at)
 {
 	if (at == '\t')
 		return "; indent with spaces, YAML does not take tabs";
+	if (strstr(problem, "comment or line break"))
+		return "; put a value that starts with '>' or '|' in quotes";
+	if (strstr(problem, "incompatible YAML document") || strstr(problem, "YAML directive"))
+		return "; leave out the line with '%YAML'";
+	if (strstr(problem, "<document start>"))
+		return "; leave out what follows '...', a file holds one policy";
 	if (strstr(problem, "cannot start any token"))
 		return "; put the value in quotes";
 	if (strstr(problem, "could not find expected ':'"))
@@ -122,9 +133,14 @@ static void refuse_extras(
 		complain(reading->diagnostics, MESSAGE_ALIAS, where,
 			"anchors are not part of the policy language; leave out '&%s' and write the value where it is needed",
 			anchor);
-	if (tag && strcmp((const char *)tag, "!") != 0)
+	if (tag && strcmp((const char *)tag, "!") != 0) {
+		/* libyaml writes them out; people write '!!int' */
+		bool is_short = strncmp((const char *)tag, YAML_TAGS, sizeof(YAML_TAGS) - 1) == 0;
+
 		complain(reading->diagnostics, MESSAGE_ALIAS, where,
-			"tags are not part of the policy language; leave out '%s'", tag);
+			"tags are not part of the policy language; leave out '%s%s'", is_short ? "!!" : "",
+			(const char *)tag + (is_short ? sizeof(YAML_TAGS) - 1 : 0));
+	}
 }
 
 static struct node *scalar_node(struct reading *reading, const yaml_event_t *event)

@@ -183,9 +183,11 @@ static void add_fact(
 }
 
 /* `size is 464.00 MiB, the rule asks for >= 1.00 GiB` */
-static void add_against(struct output *to, const struct policy *policy, const struct typed_facts *typed,
-	const struct policy_rule *rule, enum policy_match_key key)
+void explain_against(const struct policy *policy, const struct typed_facts *typed, uint32_t number,
+	enum policy_match_key key, struct output *to)
 {
+	const struct policy_rule *rule = &policy->rules[number];
+
 	if (key == POLICY_KEY_COUNT) {
 		/* only in a block that another compiler wrote: its index leaves the rule out */
 		output_add(to, "matches, but the block's index does not name it");
@@ -202,7 +204,7 @@ static void add_against(struct output *to, const struct policy *policy, const st
 	add_asked(to, policy, rule, key);
 }
 
-static void add_rule_name(struct output *to, const struct policy *policy, const char *file, uint32_t number)
+void explain_rule_name(const struct policy *policy, const char *file, uint32_t number, struct output *to)
 {
 	const struct policy_rule *rule = &policy->rules[number];
 
@@ -216,7 +218,7 @@ static void add_rule_name(struct output *to, const struct policy *policy, const 
 		output_add(to, " (%s:%u)", file, rule->line);
 }
 
-static struct policy_decision decision_in(
+struct policy_decision explain_decision(
 	const struct policy *policy, const struct policy_facts *facts, uint32_t rule, uint32_t phase)
 {
 	struct policy_state state = {.rule = rule, .role = facts->role, .phase = phase, .now = POLICY_DEVICE};
@@ -247,7 +249,7 @@ static void explain_phases(
 			width = strlen(policy_text(policy, policy->phases[i].name));
 	output_add(to, policy->phases_count ? "in phase\n" : "there are no phases, so nothing moves\n");
 	for (uint32_t i = 0; i < policy->phases_count; i++) {
-		struct policy_decision decision = decision_in(policy, facts, winner, i);
+		struct policy_decision decision = explain_decision(policy, facts, winner, i);
 
 		output_add(to, "  %-*s  %-6s  %s%s\n", (int)width, policy_text(policy, policy->phases[i].name),
 			policy_residency_text(decision.target), policy_reason_text(decision.reason),
@@ -260,13 +262,13 @@ void explain(const struct policy *policy, const char *file, const struct typed_f
 	uint32_t winner = policy_match(policy, &typed->facts), shown = 0;
 	const struct policy_rule *rule = &policy->rules[winner];
 
-	add_rule_name(to, policy, file, winner);
+	explain_rule_name(policy, file, winner, to);
 	output_add(to, " wins, class %s\n", policy_class_text((enum policy_class)rule->class));
 	for (int key = 0; key < POLICY_KEY_COUNT; key++) {
 		if (!policy_rule_asks(rule, (enum policy_match_key)key))
 			continue;
 		output_add(to, "  ");
-		add_against(to, policy, typed, rule, (enum policy_match_key)key);
+		explain_against(policy, typed, winner, (enum policy_match_key)key, to);
 		output_add(to, "\n");
 	}
 	for (uint32_t i = 0; i < winner; i++) {
@@ -278,10 +280,10 @@ void explain(const struct policy *policy, const char *file, const struct typed_f
 			continue;
 		}
 		output_add(to, "  ");
-		add_rule_name(to, policy, file, i);
+		explain_rule_name(policy, file, i, to);
 		output_add(to, ": ");
-		add_against(to, policy, typed, &policy->rules[i],
-			policy_rule_against(policy, &policy->rules[i], &typed->facts));
+		explain_against(
+			policy, typed, i, policy_rule_against(policy, &policy->rules[i], &typed->facts), to);
 		output_add(to, "\n");
 	}
 	for (uint32_t i = winner + 1; i + 1 < policy->rules_count && shown < LISTED_MAX; i++) {
@@ -289,51 +291,8 @@ void explain(const struct policy *policy, const char *file, const struct typed_f
 			continue;
 		output_add(to, shown++ ? "" : "later rules would match too, but come too late\n");
 		output_add(to, "  ");
-		add_rule_name(to, policy, file, i);
+		explain_rule_name(policy, file, i, to);
 		output_add(to, "\n");
 	}
 	explain_phases(policy, &typed->facts, winner, to);
-}
-
-void explain_json(const struct policy *policy, const char *file, const struct typed_facts *typed, struct output *to)
-{
-	uint32_t winner = policy_match(policy, &typed->facts);
-	struct output line = {0};
-	const char *before = "";
-
-	output_add(to, "{\"rule\": ");
-	add_rule_name(&line, policy, file, winner);
-	output_add_json(to, policy_text(policy, policy->rules[winner].name));
-	output_add(to, ", \"line\": %u, \"class\": \"%s\", \"spoken\": ", policy->rules[winner].line,
-		policy_class_text((enum policy_class)policy->rules[winner].class));
-	output_add_json(to, output_get(&line));
-	output_add(to, ", \"against\": [");
-	for (uint32_t i = 0; i < policy->rules_count; i++) {
-		enum policy_match_key key = policy_rule_against(policy, &policy->rules[i], &typed->facts);
-
-		if (key == POLICY_KEY_COUNT)
-			continue;
-		output_release(&line);
-		add_against(&line, policy, typed, &policy->rules[i], key);
-		output_add(to, "%s{\"rule\": ", before);
-		output_add_json(to, policy_text(policy, policy->rules[i].name));
-		output_add(to, ", \"key\": \"%s\", \"text\": ", match_key_text(key));
-		output_add_json(to, output_get(&line));
-		output_add(to, "}");
-		before = ", ";
-	}
-	output_add(to, "], \"phases\": [");
-	for (uint32_t i = 0; i < policy->phases_count; i++) {
-		struct policy_decision decision = decision_in(policy, &typed->facts, winner, i);
-
-		output_add(to, "%s{\"phase\": ", i ? ", " : "");
-		output_add_json(to, policy_text(policy, policy->phases[i].name));
-		output_add(to, ", \"residency\": \"%s\", \"on_demand\": %s, \"reason\": ",
-			policy_residency_text(decision.target),
-			decision.actions & POLICY_ACT_ON_TOUCH ? "true" : "false");
-		output_add_json(to, policy_reason_text(decision.reason));
-		output_add(to, "}");
-	}
-	output_add(to, "]}");
-	output_release(&line);
 }

@@ -2,6 +2,7 @@
  * Words are split as a shell does it with quotes, but nothing is expanded. */
 #include "policy/source/facts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -25,6 +26,17 @@ static enum sublet_err wrong(struct errinfo *reterr, const char *word, const cha
 	return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "%s '%.60s'", text, word);
 }
 
+/* As wrong, with the names there are, as many as fit. */
+static enum sublet_err lists(struct errinfo *reterr, const char *word, const char *text, const char *const *words)
+{
+	char list[120] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; words[i] && used + strlen(words[i]) + 3 < sizeof(list); i++)
+		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", words[i]);
+	return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "%s '%.60s'; there is %s", text, word, used ? list : "none");
+}
+
 /* The number of @name among the @count names of a list; suggests the nearest. */
 static enum sublet_err named(const struct policy *policy, const char *what, const char *name, bool is_role,
 	uint32_t *ret_number, struct errinfo *reterr)
@@ -40,6 +52,8 @@ static enum sublet_err named(const struct policy *policy, const char *what, cons
 	for (uint32_t i = 0; i < count; i++)
 		words[i] = policy_text(policy, is_role ? policy->roles[i].name : policy->phases[i].name);
 	words[count] = NULL;
+	if (!nearest_word(name, words))
+		return lists(reterr, name, what, words);
 	return wrong(reterr, name, what, nearest_word(name, words));
 }
 
@@ -47,6 +61,7 @@ static enum sublet_err set_fact(const struct policy *policy, struct typed_facts 
 	const char *value, struct errinfo *reterr)
 {
 	struct policy_facts *f = &typed->facts;
+	const char *near;
 	uint64_t number;
 
 	if (typed->given[key] && key != POLICY_KEY_STACK && key != POLICY_KEY_PYTHON)
@@ -65,8 +80,9 @@ static enum sublet_err set_fact(const struct policy *policy, struct typed_facts 
 		for (f->api = 0; f->api < POLICY_API_COUNT; f->api++)
 			if (strcmp(api_words[f->api], value) == 0)
 				return SUBLET_OK;
-		return wrong(
-			reterr, value, "no driver call that gives memory is called", nearest_word(value, api_words));
+		near = api_without_suffix(value);
+		return wrong(reterr, value, "no driver call that gives memory is called",
+			near ? near : nearest_word(value, api_words));
 	case POLICY_KEY_ORDER:
 		if (!number_parse(value, &f->order))
 			return wrong(reterr, value, "a number is needed for 'order', not", NULL);
@@ -141,7 +157,9 @@ enum sublet_err typed_facts_parse(const struct policy *policy, struct arena *are
 		int key = 0;
 
 		if (!equals)
-			return wrong(reterr, word, "facts are written KEY=VALUE, such as role=train, not", NULL);
+			return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
+				"facts are written KEY=VALUE, such as role=train, not '%.60s'; put a value with spaces in quotes",
+				word);
 		*equals = '\0';
 		while (key_texts[key] && strcmp(key_texts[key], word) != 0)
 			key++;

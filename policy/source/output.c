@@ -73,9 +73,39 @@ size_t utf8_length(const char *bytes, size_t left)
 
 bool utf8_is_control(const char *bytes)
 {
-	unsigned char c = (unsigned char)bytes[0];
+	const unsigned char *c = (const unsigned char *)bytes;
+	unsigned int code;
 
-	return c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)bytes[1] < 0xa0);
+	if (c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0))
+		return true;
+	if ((c[0] & 0xf0) != 0xe0)
+		return c[0] == 0xc2 && c[1] == 0xad; /* soft hyphen */
+	code = (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+	return (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+	       (code >= 0x2060 && code <= 0x206f) || code == 0xfeff;
+}
+
+size_t utf8_break(const char *bytes, size_t left)
+{
+	if (!left)
+		return 0;
+	if (bytes[0] == '\r')
+		return left > 1 && bytes[1] == '\n' ? 2 : 1;
+	if (bytes[0] == '\n')
+		return 1;
+	if (left > 1 && memcmp(bytes, "\xc2\x85", 2) == 0)
+		return 2;
+	return left > 2 && (memcmp(bytes, "\xe2\x80\xa8", 3) == 0 || memcmp(bytes, "\xe2\x80\xa9", 3) == 0) ? 3 : 0;
+}
+
+size_t line_length(const char *bytes, size_t left, size_t *ret_next)
+{
+	size_t at = 0, end;
+
+	while (at < left && !(end = utf8_break(bytes + at, left - at)))
+		at++;
+	*ret_next = at < left ? at + end : at;
+	return at;
 }
 
 void output_add_printable(struct output *output, const char *string)
@@ -90,31 +120,6 @@ void output_add_printable(struct output *output, const char *string)
 		if (!length)
 			length = 1;
 	}
-}
-
-void output_add_json(struct output *output, const char *string)
-{
-	size_t left = strlen(string);
-
-	output_add_bytes(output, "\"", 1);
-	while (left) {
-		unsigned char c = (unsigned char)*string;
-		size_t length = utf8_length(string, left);
-
-		if (c == '"' || c == '\\')
-			output_add(output, "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			output_add(output, "\\u%04x", c);
-		else if (!length)
-			output_add(output, "\\ufffd");
-		else
-			output_add_bytes(output, string, length);
-		if (!length)
-			length = 1;
-		string += length;
-		left -= length;
-	}
-	output_add_bytes(output, "\"", 1);
 }
 
 const char *output_get(const struct output *output)

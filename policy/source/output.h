@@ -17,8 +17,6 @@ struct output {
 
 void output_add(struct output *output, const char *format, ...) SUBLET_PRINTF(2, 3);
 void output_add_bytes(struct output *output, const char *bytes, size_t length);
-/* As a JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD. */
-void output_add_json(struct output *output, const char *string);
 /* "" when nothing was added. */
 const char *output_get(const struct output *output);
 void output_release(struct output *output);
@@ -28,8 +26,12 @@ void output_add_printable(struct output *output, const char *string);
 
 /* Bytes of the UTF-8 character at @bytes, of which @left are there; 0 when they are none. */
 size_t utf8_length(const char *bytes, size_t left);
-/* Is the character at @bytes, whole as utf8_length says, a control character? C1 controls are: terminals obey them too.
- */
+/* Is the character at @bytes, whole as utf8_length says, one that is not shown or that a terminal obeys? Controls (C1
+ * too), marks of width zero and of direction, line and paragraph separators. */
 bool utf8_is_control(const char *bytes);
+/* Bytes of the line break at @bytes as YAML 1.1 knows them (CR, LF, CR LF, NEL, LS, PS), 0 when there is none. */
+size_t utf8_break(const char *bytes, size_t left);
+/* Bytes of the line that starts at @bytes, without its break; *ret_next is where the next one starts. */
+size_t line_length(const char *bytes, size_t left, size_t *ret_next);
 
 #endif

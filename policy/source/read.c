@@ -20,7 +20,10 @@ static void complain_unknown_key(struct reader *reader, const struct node *value
 	complain(reader->diagnostics, MESSAGE_UNKNOWN_KEY, value->key->where, "%s has no key '%.60s'",
 		place_spoken(place), given);
 	key_words(place, words);
-	if ((place == PHASE || place == OBJECT || place == SHARE_GROUP) && value->kind == NODE_MAP)
+	if (strcmp(given, "<<") == 0)
+		remark(reader->diagnostics, NOWHERE,
+			"merge keys are not part of the policy language; write the keys themselves");
+	else if ((place == PHASE || place == OBJECT || place == SHARE_GROUP) && value->kind == NODE_MAP)
 		remark(reader->diagnostics, NOWHERE, "write 'name: %.60s' and the other keys beside it", given);
 	else
 		suggest(reader->diagnostics, given, words);
@@ -53,7 +56,8 @@ bool read_place(
 	}
 	for (size_t i = 0; i < policy_keys_count; i++) {
 		if (!(policy_keys[i].places & place) || !policy_keys[i].is_required ||
-			node_get(node, policy_keys[i].name))
+			node_get(node, policy_keys[i].name) ||
+			node_get(node, "<<")) /* what it was meant to bring is not missed as well */
 			continue;
 		complain(reader->diagnostics, MESSAGE_MISSING_KEY,
 			(struct where){node->where.line, node->where.column, 1},
@@ -116,6 +120,12 @@ void read_roles(struct reader *reader, const struct node *node)
 	for (const struct node *child = node->first; child; child = child->next) {
 		bool is_map = node->kind == NODE_MAP;
 
+		if (!is_map && child->kind == NODE_MAP) {
+			complain(reader->diagnostics, MESSAGE_TYPE, child->where,
+				"in a list of roles each is a name; for roles with keys write a mapping such as "
+				"{train: {command: '*train.py*'}}");
+			continue;
+		}
 		role = value_name(reader, is_map ? child->key : child, "roles", &name) ? add_role(reader, name) : NULL;
 		nameless = (struct role_tree){0};
 		if (is_map)
@@ -182,6 +192,16 @@ static struct phase_tree *add_phase(struct reader *reader, struct word name)
 	return phase;
 }
 
+/* An empty list says something here: nobody. Left out, `roles` is nearly everybody. */
+static void read_phase_roles(
+	struct reader *reader, const struct node *node, const char *key, struct references *references)
+{
+	if (node->kind == NODE_LIST && !node->count)
+		references->where = node->where;
+	else
+		value_references(reader, node, key, TYPE_ROLE_REFS, references);
+}
+
 void read_phases(struct reader *reader, const struct node *node)
 {
 	const struct node *value;
@@ -205,9 +225,9 @@ void read_phases(struct reader *reader, const struct node *node)
 		if (!name_node || !value_name(reader, name_node, "name", &name) || !(phase = add_phase(reader, name)))
 			phase = &nameless;
 		if ((value = node_get(child, "roles")))
-			value_references(reader, value, "roles", TYPE_ROLE_REFS, &phase->roles);
+			read_phase_roles(reader, value, "roles", &phase->roles);
 		if ((value = node_get(child, "idle")))
-			value_references(reader, value, "idle", TYPE_ROLE_REFS, &phase->idle);
+			read_phase_roles(reader, value, "idle", &phase->idle);
 	}
 }
 
@@ -275,7 +295,8 @@ static void read_barrier(struct reader *reader, const struct node *node)
 	if (!read_place(reader, node, "barrier", BARRIER, TYPE_BARRIER))
 		return;
 	if ((value = node_get(node, "quorum"))) {
-		if (value->kind == NODE_SCALAR && value->text[0] >= '0' && value->text[0] <= '9') {
+		/* what looks like a number is one, or a wrong one; not a word */
+		if (value->kind == NODE_SCALAR && value->text[0] && strchr("-+.0123456789", value->text[0])) {
 			if (value_count(reader, value, "quorum", TYPE_QUORUM, &reader->tree->quorum_clients))
 				reader->tree->quorum = POLICY_QUORUM_NUMBER;
 		} else if (value_word(reader, value, "quorum", quorum_words, TYPE_QUORUM, &number)) {

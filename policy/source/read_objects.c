@@ -71,12 +71,20 @@ static void read_resident_map(struct reader *reader, const struct node *node, st
 	if (!resident->wants)
 		return;
 	for (const struct node *value = node->first; value; value = value->next) {
+		const struct node *earlier = node_get(node, value->key->text);
 		size_t count = resident->phases.count;
 
-		if (!value_word(reader, value, "residency", words, TYPE_RESIDENT, &number) ||
-			!value_reference(reader, value->key, "resident", TYPE_PHASE_REF, &resident->phases))
+		if (earlier != value) {
+			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where,
+				"phase '%.60s' is given twice; leave one out", value->key->text);
+			remark(reader->diagnostics, earlier->key->where, "the first is here");
+			resident->is_unreadable = true;
 			continue;
-		if (resident->phases.count > count) /* not one that stands there twice */
+		}
+		if (!value_word(reader, value, "residency", words, TYPE_RESIDENCY, &number) ||
+			!value_reference(reader, value->key, "resident", TYPE_PHASE_REF, &resident->phases))
+			resident->is_unreadable = true;
+		else
 			resident->wants[count] = wants[number];
 	}
 }
@@ -89,6 +97,7 @@ static void read_resident(struct reader *reader, const struct node *node, struct
 		if (node->count > POLICY_PHASES_MAX) {
 			complain(reader->diagnostics, MESSAGE_TOO_LARGE, node->where,
 				"'resident' names %zu phases; there are at most %d", node->count, POLICY_PHASES_MAX);
+			resident->is_unreadable = true;
 			return;
 		}
 		read_resident_map(reader, node, resident);
@@ -101,8 +110,11 @@ static void read_resident(struct reader *reader, const struct node *node, struct
 	}
 	if (node->kind == NODE_SCALAR && read_resident_word(node->text, &resident->form))
 		return;
-	if (!value_references(reader, node, "resident", TYPE_RESIDENT, &resident->phases))
+	resident->is_alone = node->kind == NODE_SCALAR;
+	if (!value_references(reader, node, "resident", TYPE_RESIDENT, &resident->phases)) {
+		resident->is_unreadable = true;
 		return;
+	}
 	resident->wants = arena_new(reader->arena, resident->phases.count, 1);
 	for (size_t i = 0; resident->wants && i < resident->phases.count; i++)
 		resident->wants[i] = POLICY_WANT_DEVICE;
@@ -149,10 +161,12 @@ static void read_treatment(struct reader *reader, const struct node *node, struc
 		object->otherwise = (enum policy_otherwise)number;
 		object->otherwise_where = value->where;
 	}
-	if ((value = node_get(node, "exclusive")))
-		value_flag(reader, value, "exclusive", &object->exclusive);
-	if ((value = node_get(node, "window")))
-		value_amount(reader, value, "window", TYPE_BYTES, &object->window);
+	/* what is given and not readable is said once, and not missed as well */
+	if ((value = node_get(node, "exclusive")) && !value_flag(reader, value, "exclusive", &object->exclusive))
+		object->exclusive.value = true;
+	if ((value = node_get(node, "window")) &&
+		!value_amount(reader, value, "window", TYPE_BYTES, &object->window))
+		object->window.where = value->where;
 	if ((value = node_get(node, "scannable")))
 		value_patterns(reader, value, "scannable", TYPE_GLOBS, &object->scannable);
 	if ((value = node_get(node, "prefetch")))

@@ -118,6 +118,8 @@ struct resident_tree {
 	struct references phases;
 	uint8_t *wants; /* enum policy_want, one per phase named */
 	struct where where;
+	bool is_unreadable; /* said so; what it means is not known */
+	bool is_alone;	    /* one value, no list: may have been meant as a word */
 };
 
 struct object_tree {
@@ -136,7 +138,7 @@ struct object_tree {
 	/* check */
 	struct policy_wanted wants[POLICY_PHASES_MAX + 1];
 	uint32_t group;
-	bool has_unknown; /* a phase that is not there: what the object wants is not known */
+	bool has_unknown; /* a phase that is not there, an unreadable `resident`: what the object wants is not known */
 };
 
 struct group_tree {

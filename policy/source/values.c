@@ -8,6 +8,8 @@
 
 #include "base/size.h"
 
+enum { COUNT_MAX = 65536 }; /* clients or devices: more than any node has */
+
 #define CLASS(name, word, sentence) word,
 const char *const class_words[] = {
 #include "policy/words.def"
@@ -33,6 +35,16 @@ const char *const free_words[] = {
 #include "policy/words.def"
 	NULL};
 
+const char *api_without_suffix(const char *symbol)
+{
+	size_t length = strcspn(symbol, "_");
+
+	for (uint32_t api = 0; symbol[length] && api < POLICY_API_COUNT; api++)
+		if (strlen(api_words[api]) == length && strncmp(api_words[api], symbol, length) == 0)
+			return api_words[api];
+	return NULL;
+}
+
 const char *type_written(enum policy_type type)
 {
 	static const char *const written[POLICY_TYPE_COUNT] = {
@@ -49,9 +61,12 @@ bool complain_type(struct reader *reader, const struct node *node, const char *k
 
 	if (node->is_refused)
 		return false;
-	if (node_is_null(node))
+	if (node_is_null(node) && node->key)
 		complain(reader->diagnostics, MESSAGE_TYPE, node->where,
 			"'%s' is empty; write %s, or leave the key out", key, type_written(type));
+	else if (node_is_null(node))
+		complain(reader->diagnostics, MESSAGE_TYPE, node->where,
+			"'%s' has an empty entry; write a value there, or leave the entry out", key);
 	else if (node->kind == NODE_SCALAR)
 		complain(reader->diagnostics, MESSAGE_TYPE, node->where, "'%s' cannot be '%.60s'; write %s", key,
 			node->text, type_written(type));
@@ -131,7 +146,7 @@ bool value_name(struct reader *reader, const struct node *node, const char *key,
 	for (c = node->text; isalnum((unsigned char)*c) || *c == '_' || ((*c == '-' || *c == '.') && c > node->text);
 		c++)
 		;
-	if (*c || isdigit((unsigned char)node->text[0]) || c - node->text > 64) {
+	if (*c || c == node->text || isdigit((unsigned char)node->text[0]) || c - node->text > 64) {
 		complain(reader->diagnostics, MESSAGE_NAME, node->where,
 			"'%.64s' is no name; names have up to 64 letters, digits, '_', '-' and '.', and start with a letter or '_'",
 			node->text);
@@ -216,6 +231,7 @@ bool value_flag(struct reader *reader, const struct node *node, const char *key,
 {
 	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
 
+	ret_flag->where = node->where; /* given, if not readable */
 	if (!is_scalar(reader, node, key, TYPE_BOOL))
 		return false;
 	for (size_t i = 0; !node->is_quoted && i < sizeof(words) / sizeof(words[0]); i++) {
@@ -239,8 +255,13 @@ bool value_count(
 
 	if (!is_scalar(reader, node, key, type))
 		return false;
-	if (!number_parse(node->text, &number) || !number || number > 65536)
+	if (!number_parse(node->text, &number) || !number)
 		return complain_value(reader, node, key, type);
+	if (number > COUNT_MAX) {
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "'%.60s' is too many; write a number from 1 to %d",
+			node->text, COUNT_MAX);
+		return false;
+	}
 	*ret_count = (uint32_t)number;
 	return true;
 }

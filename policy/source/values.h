@@ -55,6 +55,10 @@ bool range_parse(const char *text, enum policy_type type, struct policy_range *r
 /* A number in digits alone. */
 bool number_parse(const char *text, uint64_t *ret_number);
 
+/* The driver call of which @symbol (`cuMemAlloc_v2_ptds`) is a version, NULL when it is none: symbols carry an ABI
+ * version, a policy names the call. */
+const char *api_without_suffix(const char *symbol);
+
 /* NULL-ended word lists of policy/words.def. */
 extern const char *const class_words[],
 	*const otherwise_words[], *const api_words[], *const access_words[], *const quorum_words[], *const free_words[];

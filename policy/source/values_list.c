@@ -148,12 +148,12 @@ static bool add_range(struct reader *reader, const struct node *node, const char
 {
 	struct ranges *ranges = arg;
 	struct policy_range range;
-	const char *dash = strchr(node->text, '-');
+	const char *dash = strchr(node->text, '-'); /* in front it is a sign */
 
 	if (!range_parse(node->text, type, &range)) {
 		complain(reader->diagnostics, MESSAGE_VALUE, node->where, "cannot read '%.60s' as '%s'; write %s",
 			node->text, key, type_written(type));
-		if (dash)
+		if (dash > node->text)
 			remark(reader->diagnostics, NOWHERE, "did you mean '%.*s..%.40s'?", (int)(dash - node->text),
 				node->text, dash + 1);
 		return false;
@@ -161,6 +161,11 @@ static bool add_range(struct reader *reader, const struct node *node, const char
 	if (range.low > range.high) {
 		complain(reader->diagnostics, MESSAGE_VALUE, node->where,
 			"'%.60s' holds nothing; write the smaller end first", node->text);
+		return false;
+	}
+	if (type == TYPE_COUNT_RANGES && !range.high) {
+		complain(reader->diagnostics, MESSAGE_VALUE, node->where,
+			"'%.60s' matches nothing, the first allocation is number 1; write a number from 1", node->text);
 		return false;
 	}
 	if (type == TYPE_DEVICE_RANGES && range.low >= POLICY_DEVICES_MAX) {
@@ -189,6 +194,15 @@ bool value_variables(struct reader *reader, const struct node *node, const char 
 		return complain_type(reader, node, key, TYPE_ENVIRONMENT);
 	ret_variables->where = node->where;
 	for (const struct node *value = node->first; value; value = value->next) {
+		const struct node *earlier = node_get(node, value->key->text);
+
+		if (earlier != value) {
+			complain(reader->diagnostics, MESSAGE_DUPLICATE_KEY, value->key->where,
+				"'%.60s' is given twice; leave one out, or write a list of patterns", value->key->text);
+			remark(reader->diagnostics, earlier->key->where, "the first is here");
+			good = false;
+			continue;
+		}
 		if (!arena_room(
 			    reader->arena, &ret_variables->list, ret_variables->count, sizeof(*ret_variables->list)))
 			return false;

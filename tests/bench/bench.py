@@ -5,6 +5,7 @@ a cuMemFree beside a running kernel. Measured anywhere: a launch on the simulate
 was not, or something broke; 2: wrong usage or nothing built; 77: nothing could be measured here."""
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -109,7 +110,7 @@ class Worker:
 class Pair:
     """A plain worker and one under Sublet, started together."""
 
-    def __init__(self, bench, argv, sim=None, ready_s=60, env=None):
+    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None):
         self.bench, self.session, self.workers, self.silent = bench, steps.session_dir(), [], False
         try:
             plain_env = steps.plain_env(env)
@@ -122,11 +123,18 @@ class Pair:
             # the counters at the end and nothing else: what is measured must not be the log
             env = steps.sublet_env(env, log="*:warn,stats:info")
             self.workers.append(Worker(under, env, bench.work, "Sublet"))
-            for worker in self.workers:
-                worker.ready(min(ready_s, bench.left()))
+            if cores:  # before they have threads, so that all of those inherit it
+                for worker in self.workers:
+                    os.sched_setaffinity(worker.process.pid, cores)
+            if wait:
+                self.ready(ready_s)
         except Exception:
             self.close()
             raise
+
+    def ready(self, seconds):
+        for worker in self.workers:
+            worker.ready(min(seconds, self.bench.left()))
 
     def ask(self, number, words, seconds=30):
         """(plain answer, Sublet answer); who comes first alternates with @number."""
@@ -368,21 +376,34 @@ class Bench:
         if importlib.util.find_spec("torch") is None:
             raise WorkerError("no Python module 'torch'")
         quick = self.options.quick
-        rounds, count = (2, 8) if quick else (4, 18)
-        sizes = {"small": 60, "large": 12}
+        # One process of Python is lastingly faster or slower than the next by some percent, so many pairs tell more than
+        # many bursts; pairs of a group start together, since starting takes longer than measuring. Both of a pair keep to
+        # the same cores: they never work at the same time, and cores differ.
+        groups, pairs, count = (1, 2, 8) if quick else (3, 4, 14)
+        sizes = {"small": 30, "large": 8}
         made = {size: [] for size in sizes}
-        for number in range(rounds):
-            if self.left() < 40 and number >= 2:
-                self.notes.append(f"training: out of time after {number} of {rounds} rounds")
+        argv = [sys.executable, os.path.join(HERE, "train_worker.py")]
+        mine = sorted(os.sched_getaffinity(0))
+        share = max(1, len(mine) // pairs)
+        cores = [set(mine[i * share : (i + 1) * share] or mine) for i in range(pairs)]
+        steady = {"PYTHONHASHSEED": "0"}  # the order of sets and dictionaries is part of a process's speed
+        for number in range(groups):
+            if self.left() < 60 and number:
+                self.notes.append(f"training: out of time after {number} of {groups} groups of {pairs} pairs")
                 break
-            with Pair(self, [sys.executable, os.path.join(HERE, "train_worker.py")], ready_s=90) as pair:
-                for size in sizes:
-                    made[size].append([])
+            with contextlib.ExitStack() as stack:
+                group = [stack.enter_context(Pair(self, argv, wait=False, cores=cores[i], env=steady)) for i in range(pairs)]
+                for pair in group:
+                    pair.ready(120)
+                    for size in sizes:
+                        made[size].append([])
                 for i in range(count):
                     if self.left() < 15 and i >= 4:
                         break
-                    for size, n in sizes.items():
-                        made[size][-1].append(tuple(int(a) / n for a in pair.ask(i, f"{size} {n}")))
+                    for j, pair in enumerate(group):  # one at a time: nothing else runs beside a burst
+                        for size, n in sizes.items():
+                            rounds = made[size][len(made[size]) - pairs + j]
+                            rounds.append(tuple(int(a) / n for a in pair.ask(i + j, f"{size} {n}")))
         for size in sizes:
             what = "launching is the work" if size == "small" else "the device is busy"
             self.row_of_bursts(f"training step, {size} ({what})", made[size], bar=0.995, as_speed=True)

@@ -3,6 +3,7 @@
 small N    N steps of a model so small that launching is what takes the time; answer: nanoseconds
 large N    N steps of a model that keeps the device busy"""
 
+import gc
 import sys
 import time
 
@@ -75,6 +76,7 @@ def main():
     for training in trainings.values():
         training.measure(4, warm=4)
     print("ready", flush=True)
+    gc.disable()  # nothing here makes cycles that grow, and a collection in one burst is none in the other
     for line in sys.stdin:
         words = line.split()
         if not words or words[0] == "quit":

@@ -46,7 +46,7 @@ class Library(harness.Case):
 
     def exports_the_wrapped_entries_and_dlsym_only(self):
         with open(os.path.join(harness.SOURCE, "shim/entries.def")) as text:
-            wrapped = set(re.findall(r"^WRAP\((\w+),", text.read(), re.M))
+            wrapped = set(re.findall(r"^(?:WRAP|GATED)\((\w+),", text.read(), re.M))
         exported = {name for name, defined in dynamic_symbols() if defined}
         self.assertGreater(len(wrapped), 20)
         self.assertEqual(exported, wrapped | {"dlsym", "dlvsym"} | OWN_EXPORTS)

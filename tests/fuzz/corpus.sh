@@ -1,6 +1,7 @@
 #!/bin/bash
-# tests/fuzz/corpus.sh source|block REPLAY SOURCE BLOCKS
-# All policy files of the tree (for block: what they compile to) and past findings through a fuzz target, changed a little.
+# tests/fuzz/corpus.sh source|block|protocol REPLAY SOURCE MAKER
+# All policy files of the tree (for block: what MAKER compiles them to; for protocol: MAKER's messages) and past findings through
+# a fuzz target, changed a little.
 set -euo pipefail
 shopt -s nullglob
 folder=$(mktemp -d)
@@ -8,6 +9,9 @@ trap 'rm -rf "$folder"' EXIT
 policies=("$3"/examples/*.yaml "$3"/tests/policy/*/*.yaml)
 if [ "$1" = block ]; then
 	"$4" "$folder" "${policies[@]}"
+	policies=("$folder"/*)
+elif [ "$1" = protocol ]; then
+	"$4" "$folder"
 	policies=("$folder"/*)
 fi
 "$2" "${policies[@]}" "$3/tests/fuzz/found/$1"/*

@@ -28,13 +28,12 @@ static void match_and_explain(const struct policy *policy)
 		facts.facts.api = i * 3;
 		facts.facts.device = i * 16;
 		facts.facts.order = i;
-		facts.facts.size_bytes = policy->bounds_count ? policy->bounds[i % policy->bounds_count] + i % 2 : i;
+		facts.facts.size_bytes = policy->size_bounds_count ? policy->size_bounds[i % policy->size_bounds_count] + i % 2 : i;
 		policy_match(policy, &facts.facts);
 	}
 	facts.facts.role = facts.facts.phase = POLICY_NONE;
 	facts.given[POLICY_KEY_TAG] = facts.given[POLICY_KEY_STACK] = facts.given[POLICY_KEY_SIZE] = true;
 	explain(policy, "fuzz", &facts, &text);
-	explain_json(policy, "fuzz", &facts, &text);
 	output_release(&text);
 }
 

@@ -34,7 +34,6 @@ static void use(const struct policy *policy)
 	}
 	facts.given[POLICY_KEY_SIZE] = facts.given[POLICY_KEY_TAG] = facts.given[POLICY_KEY_LIBRARY] = true;
 	explain(policy, "fuzz", &facts, &text);
-	explain_json(policy, "fuzz", &facts, &text);
 	output_release(&text);
 }
 
@@ -47,7 +46,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	enum sublet_err err = policy_source_load(&source, (const char *)data, bytes, &error);
 
 	diagnostics_print(&source.diagnostics, "fuzz", (const char *)data, bytes, &text);
-	diagnostics_print_json(&source.diagnostics, "fuzz", &text);
 	if (!err && !source.diagnostics.errors) {
 		check(policy_open(source.block.bytes, source.block.size_bytes, &policy, &error) == SUBLET_OK);
 		use(&policy);

@@ -23,6 +23,7 @@ parser.add_argument("--width", type=int, default=1024)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--length", type=int, default=256)
 parser.add_argument("--device", default="cuda")
+parser.add_argument("--progress", metavar="FILE", help="a line for each step and each token, for who watches from outside")
 args = parser.parse_args()
 
 if args.deterministic:
@@ -35,6 +36,12 @@ from torch import nn
 from torch.nn import functional as F
 
 VOCABULARY = 8192
+progress = open(args.progress, "w", buffering=1) if args.progress else None
+
+
+def did(what):
+    if progress:
+        print(what, file=progress)
 
 
 class Block(nn.Module):
@@ -111,6 +118,7 @@ def train(model, device):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
+        did(f"step {step}")
     return losses
 
 
@@ -126,9 +134,11 @@ def generate(model, device):
                 logits = logits_of(model, ids)[:, -1]
                 following = logits.softmax(-1).multinomial(1) if sample else logits.argmax(-1, keepdim=True)
                 ids = torch.cat([ids, following], 1)
+                did("token")
             answers.append(ids)
         return answers
     mask = torch.ones_like(prompt)
+    model.register_forward_hook(lambda *_: did("token"))
     common = dict(
         input_ids=prompt, attention_mask=mask, max_new_tokens=args.tokens, min_new_tokens=args.tokens, pad_token_id=0
     )

@@ -72,9 +72,9 @@ class Broken(harness.Case):
     def driver_that_lacks_symbols_under_a_program_linked_with_more(self):
         # the loader's own refusal at the first missing name, or before main; which name may be another one
         env = dict(self.env, LD_LIBRARY_PATH=self.given_driver(), LD_BIND_NOW="1")
-        off = self.given_run(["sizes"], env)
+        off = self.given_run(["streams"], env)
         self.assertEqual(off.returncode, 127, off)
-        on = self.given_run(["sizes"], dict(env, LD_PRELOAD=os.path.realpath(harness.LIBRARY), SUBLET_SESSION=self.session))
+        on = self.given_run(["streams"], dict(env, LD_PRELOAD=os.path.realpath(harness.LIBRARY), SUBLET_SESSION=self.session))
         self.assertEqual((on.returncode, on.stdout), (127, ""))
         self.assertIn("undefined symbol: cu", on.stderr)
 

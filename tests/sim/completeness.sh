@@ -4,5 +4,5 @@
 set -eu
 [ -e "$2" ] || { echo "skip: no stub library"; exit 77; }
 missing=$(nm -D --defined-only "$2" | awk '$3 ~ /^cu[A-Z]/ { print $3 }' | sort -u |
-	while read -r name; do grep -q "^[WP][RA][AS][PS]($name," "$1" || echo "$name"; done)
+	while read -r name; do grep -Eq "^(WRAP|GATED|PASS)[(]$name," "$1" || echo "$name"; done)
 [ -z "$missing" ] || { echo "not in the list: $missing"; exit 1; }

@@ -64,11 +64,13 @@ PROGRAMS = [
     program("own_vmm", Process(1, 8 * MIB, 0, {"vmm": 3})),
     program("shared_vmm", Process(1, 6 * MIB, 0, {"vmm": 1}), Process(1, 2 * MIB, 2 * MIB)),
     program("captures", Process(8 + 4 + 2 + 5 + 1, 12 * MIB, 0, {"small": 4 + 2, "capture": 2})),
+    program("callbacks", Process(1, 4 * MIB)),
     program("graph_memory", Process(1, 2 * MIB)),
     program("threads", Process(8 * 40 * 2, Between(2 * MIB, 8 * 2 * 6 * MIB))),
     program("per_thread", Process(5, Between(4 * MIB, 10 * MIB), 0, {"pool": 4})),
     program("contexts", Process(11, (74 + 30) * MIB, 4 * MIB, {"small": 1}), env=TWO_DEVICES),
     program("peers", Process(5, 12 * MIB), env=TWO_DEVICES),
+    program("lost", Process(3, 8 * MIB, 0, {"small": 1}), env=TWO_DEVICES),
     program("kinds", Process(2, 4 * MIB, 0, {"small": 1, "pool": 5, "uvm": 1, "pitched": 1, "pinned": 3}),
             without=["every size"]),  # legacy handles of what is managed are refused
     # One process each where the child is a fork: it leaves the driver alone, or it cannot use it.

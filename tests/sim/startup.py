@@ -50,8 +50,8 @@ class Startup(harness.Case):
         replaced = 0
         for base, version, flags, owner in answers:
             row = self.given_row(base, int(version), int(flags))
-            wanted = "libsublet.so" if row["what"] == "wrap" else "libcuda.so.1"
-            replaced += row["what"] == "wrap"
+            wanted = "libsublet.so" if row["what"] != "pass" else "libcuda.so.1"
+            replaced += row["what"] != "pass"
             if owner != wanted:
                 wrong.append((row["symbol"], owner, wanted))
         self.assertEqual(wrong, [])

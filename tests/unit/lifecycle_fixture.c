@@ -61,10 +61,22 @@ const char *fixture_end(void)
 				(unsigned long long)device->pending_bytes, (unsigned long long)device->cached_bytes);
 			return left;
 		}
+		for (int r = 0; r < STATS_RESIDENCIES; r++) {
+			if (device->residency_bytes[r]) {
+				snprintf(left, sizeof(left), "device %d: %llu bytes counted in residency %d", d,
+					(unsigned long long)device->residency_bytes[r], r);
+				return left;
+			}
+		}
 		if (counts.device_bytes[d]) {
 			snprintf(left, sizeof(left), "device %d: %llu bytes in use", d, (unsigned long long)counts.device_bytes[d]);
 			return left;
 		}
+	}
+	if (fixture_page.host_pool_bytes || fixture_page.host_pool_free_bytes) {
+		snprintf(left, sizeof(left), "host pool: %llu bytes, %llu free", (unsigned long long)fixture_page.host_pool_bytes,
+			(unsigned long long)fixture_page.host_pool_free_bytes);
+		return left;
 	}
 	if (!counts.live_handles && !counts.live_mappings && !counts.reserved_bytes && !counts.live_blocks && !counts.live_events)
 		return NULL;
@@ -83,6 +95,11 @@ static struct ranked_lock *const locks[RANK_COUNT] = {
 	[RANK_RECLAIM] = &fixture_lc.reclaim.lock,
 	[RANK_ARENA] = &fixture_lc.arena_lock,
 	[RANK_NATIVE] = &fixture_lc.native.lock,
+	[RANK_SERVICE] = &fixture_lc.service.lock,
+	[RANK_HOST_POOL] = &fixture_lc.host_pool.lock,
+	[RANK_CALLBACKS] = &fixture_lc.callbacks.lock,
+	[RANK_KERNELS] = &fixture_lc.gate.kernels_lock,
+	[RANK_CLIENT] = &fixture_lc.client.lock,
 };
 
 void fixture_lock_all(void)

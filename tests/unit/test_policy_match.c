@@ -216,6 +216,8 @@ static uint32_t plain_match(const struct policy *policy, const struct policy_fac
 static void random_policy(struct output *text, uint32_t *seed, int rules)
 {
 	static const char *const apis[] = {"cuMemAlloc", "cuMemCreate", "'cuMemAlloc*'"};
+	/* with five literal bytes in a row every second place of a text is looked at, with four every place */
+	const char *file = next_random(seed) % 2 ? "*init*file*" : "*:init*file*";
 
 	output_add(text, "version: 1\nroles: [r0, r1, r2]\nphases: [p0, p1]\nobjects:\n");
 	for (int i = 0; i < rules; i++) {
@@ -230,16 +232,93 @@ static void random_policy(struct output *text, uint32_t *seed, int rules)
 		if (next_random(seed) % 4 == 0)
 			output_add(text, ", api: %s", apis[next_random(seed) % 3]);
 		if (next_random(seed) % 8 == 0)
-			output_add(text, ", device: %u", next_random(seed) % 3);
+			output_add(text, ", device: [%u, '>=%u']", next_random(seed) % 3, 60 + next_random(seed) % 4);
+		if (next_random(seed) % 8 == 0)
+			output_add(text, ", order: [%u..9, '>=%u']", 1 + next_random(seed) % 9, 10 + next_random(seed) % 9);
 		/* with four literal bytes and without, in lists, with sets */
 		if (next_random(seed) % 2)
 			output_add(text, ", python: ['*mod_%u:*', '%s']", next_random(seed) % 30,
-				next_random(seed) % 4 ? "*init*file*" : "*i?i*");
+				next_random(seed) % 8 ? file : "*i?i*");
 		if (next_random(seed) % 4 == 0)
-			output_add(text, ", stack: '*[l]ib%u.so*'", next_random(seed) % 4);
+			output_add(text, ", stack: '%s%u.so*'", next_random(seed) % 2 ? "*[l]ib" : "lib\\.",
+				next_random(seed) % 4);
 		if (next_random(seed) % 8 == 0)
 			output_add(text, ", library: '/usr/lib%u*'", next_random(seed) % 3);
 		output_add(text, "}}\n");
+	}
+}
+
+static void random_frame(char *frame, size_t bytes, uint32_t *seed)
+{
+	snprintf(frame, bytes, "%s_%u:init_%s", next_random(seed) % 2 ? "mod" : "mood", next_random(seed) % 32,
+		next_random(seed) % 2 ? "file" : "fil");
+}
+
+/* A gram that occurs in one frame and the pattern in another; more frames than can be told apart. */
+static void match_of_a_frame_far_down_is_found(void **state)
+{
+	static const char text[] = "version: 1\nobjects:\n"
+				   "  - {name: a, match: {python: '*module_a:init*'}, class: permanent}\n"
+				   "  - {name: b, match: {python: '*module_b:init*'}, class: permanent}\n"
+				   "  - {name: c, match: {python: '*module_c:init*'}, class: permanent}\n"
+				   "  - {name: d, match: {stack: '*module_c:init*'}, class: permanent}\n";
+	static const size_t places[] = {0, 1, 200, 253, 254, 255, 256, 257, 299};
+	enum { FRAMES = 300 };
+	const char *frames[FRAMES];
+	struct policy_source source;
+	struct policy policy;
+
+	given_policy(&source, text, &policy);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		struct policy_facts facts = {.role = POLICY_NONE, .phase = POLICY_NONE, .python = frames};
+
+		for (size_t k = 0; k < FRAMES; k++)
+			frames[k] = k % 2 ? "module_c:in" : "e_c:init";
+		facts.python_count = FRAMES;
+		assert_int_equal(policy_match(&policy, &facts), policy.rules_count - 1);
+		frames[places[i]] = "x/module_c:init_all";
+		assert_int_equal(policy_match(&policy, &facts), 2);
+		frames[places[i]] = "xy/module_b:init_all";
+		assert_int_equal(policy_match(&policy, &facts), 1);
+		facts.stack = frames;
+		facts.stack_count = FRAMES;
+		facts.python_count = 0;
+		assert_int_equal(policy_match(&policy, &facts), policy.rules_count - 1);
+		frames[places[i]] = "module_c:init";
+		assert_int_equal(policy_match(&policy, &facts), 3);
+	}
+	policy_source_release(&source);
+}
+
+static void literals_by_table(void **state)
+{
+	static const struct {
+		const char *pattern, *runs; /* with a space behind each */
+	} rows[] = {
+		{"", ""},
+		{"*", ""},
+		{"abc", "abc "},
+		{"*abc*de?f", "abc de f "},
+		{"a[bc]d", "a d "},
+		{"a[]]d[!x]e", "a d e "},
+		{"a\\*bc", "a bc "},
+		{"a[bc", "a[bc "},
+		{"*[*", "[ "},
+		{"ab\\", "ab \\ "},
+		{"[x]", ""},
+		{"?\\a?", ""},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const char *at = rows[i].pattern, *run;
+		char runs[32] = "";
+		size_t length;
+
+		while ((run = glob_next_literal(&at, &length)), length) {
+			strncat(runs, run, length);
+			strcat(runs, " ");
+		}
+		assert_string_equal(runs, rows[i].runs);
 	}
 }
 
@@ -255,23 +334,24 @@ static void match_by_index_is_the_match_by_walking(void **state)
 		random_policy(&text, &seed, 1 + round * 13); /* over the words of the index */
 		given_policy(&source, output_get(&text), &policy);
 		for (int i = 0; i < 2000; i++) {
-			char tag[16], python[32], stack[16], library[16];
-			const char *frames[] = {"xyz", python}, *natives[] = {"", stack};
+			char tag[16], python[32], other[32], stack[16], library[16];
+			const char *frames[] = {"xyz", python, other, python, other}, *natives[] = {"", stack, stack};
 			struct policy_facts facts = {.role = next_random(&seed) % 5,
 				.phase = next_random(&seed) % 4,
 				.api = next_random(&seed) % (POLICY_API_COUNT + 2),
-				.device = next_random(&seed) % 4,
+				.device = next_random(&seed) % 4 + next_random(&seed) % 2 * 62,
+				.order = next_random(&seed) % 20,
 				.size_bytes = next_random(&seed) % 210 * 1024 + next_random(&seed) % 3,
 				.tag = tag,
 				.python = frames,
-				.python_count = next_random(&seed) % 3,
+				.python_count = next_random(&seed) % 6,
 				.stack = natives,
-				.stack_count = next_random(&seed) % 3,
+				.stack_count = next_random(&seed) % 4,
 				.library = library};
 
 			snprintf(tag, sizeof(tag), "t%u", next_random(&seed) % 9);
-			snprintf(python, sizeof(python), "%s_%u:init_%s", next_random(&seed) % 2 ? "mod" : "mood",
-				next_random(&seed) % 32, next_random(&seed) % 2 ? "file" : "fil");
+			random_frame(python, sizeof(python), &seed);
+			random_frame(other, sizeof(other), &seed);
 			snprintf(stack, sizeof(stack), "lib%u.so", next_random(&seed) % 5);
 			snprintf(library, sizeof(library), "/usr/lib%u/x", next_random(&seed) % 4);
 			assert_int_equal(policy_match(&policy, &facts), plain_match(&policy, &facts));
@@ -351,6 +431,8 @@ int main(void)
 		cmocka_unit_test(match_by_table),
 		cmocka_unit_test(match_of_numbers_that_are_none_goes_to_the_default),
 		cmocka_unit_test(match_by_index_is_the_match_by_walking),
+		cmocka_unit_test(match_of_a_frame_far_down_is_found),
+		cmocka_unit_test(literals_by_table),
 		cmocka_unit_test(role_is_the_given_one_else_the_first_that_matches),
 		cmocka_unit_test(trigger_is_the_first_that_matches),
 	};

@@ -231,7 +231,7 @@ static const char *free_during_capture(void)
 
 	alloc(0, 4 * MIB);
 	alloc(1, 4 * MIB);
-	captures_begin_lock(&fixture_lc.captures);
+	captures_begin_lock(&fixture_lc.captures, stream, false);
 	begun = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	captures_begin_unlock(&fixture_lc.captures, begun, stream, false);
 	give(0);
@@ -250,6 +250,30 @@ static void end_stream(void)
 	if (captures_any(&fixture_lc.captures))
 		end_capture();
 	cuStreamDestroy_v2(stream);
+}
+
+/* Work on a stream, and frees that are pending: whatever fails, the gate is held or open again, and opens. */
+static const char *hold_beside_work(void)
+{
+	static const struct gate_timing timing = {.deadline_ns = 5000000, .timeout_ns = 20000000};
+	enum sublet_err err;
+
+	alloc(0, 4 * MIB);
+	alloc(1, 4 * MIB);
+	if (live[0])
+		cuMemsetD8Async(live[0], 1, 4 * MIB, stream);
+	give(1);
+	err = gate_hold(&fixture_lc, &timing, NULL);
+	if (gate_is_shut(&fixture_lc.gate) != (err == SUBLET_OK))
+		seen = "a gate that is neither held nor open";
+	alloc(1, 4 * MIB);
+	give(0);
+	gate_open(&fixture_lc);
+	if (gate_is_shut(&fixture_lc.gate))
+		seen = "a gate that does not open";
+	give_all();
+	reclaim_wait(&fixture_lc, WAIT_NS);
+	return outcome();
 }
 
 #define SWEPT(name, prepare, run, finish)                                                                              \
@@ -271,6 +295,7 @@ SWEPT(context_whose_end_is_refused, make_second, context_whose_end_is_refused, e
 SWEPT(context_that_ends_unseen, make_second, context_that_ends_unseen, end_second)
 SWEPT(access_replayed, NULL, access_replayed, give_all)
 SWEPT(free_during_capture, make_stream, free_during_capture, end_stream)
+SWEPT(hold_beside_work, make_stream, hold_beside_work, end_stream)
 
 #define TESTS(name) cmocka_unit_test(name##_with_each_call_failing), cmocka_unit_test(name##_with_a_fork_at_each_call)
 
@@ -285,6 +310,7 @@ int main(void)
 		TESTS(context_that_ends_unseen),
 		TESTS(access_replayed),
 		TESTS(free_during_capture),
+		TESTS(hold_beside_work),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ static const char *capture(const struct worker *worker)
 
 	if (cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
 		return "no stream";
-	captures_begin_lock(&fixture_lc.captures);
+	captures_begin_lock(&fixture_lc.captures, stream, false);
 	begun = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	captures_begin_unlock(&fixture_lc.captures, begun, stream, false);
 	wrong = take_and_give(worker->number);

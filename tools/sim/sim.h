@@ -9,6 +9,7 @@
  *   SUBLET_SIM_DEVICES=1           1 to 16
  *   SUBLET_SIM_MACHINE=FOLDER      processes with the same folder are on one machine; unset: one of their own
  *   SUBLET_SIM_DRIVER_VERSION=13000  names newer than it cannot be resolved
+ *   SUBLET_SIM_QUEUE=1024          operations that a stream holds; a call that submits one more waits (unset: any number)
  *   SUBLET_SIM_WITHOUT=vmm,ctx_record_event,posix_fd,host_numa,pools  parts that this driver lacks
  *   SUBLET_SIM_FAIL=cuMemCreate:3[+][=CODE],...  the 3rd call fails (+: and all later ones); `*:N` counts every call
  *   SUBLET_SIM_SPEED=h200[,pcie=55GB/s][,duplex=95GB/s][,hbm=3970GB/s][,launch=3.3us][,copy=2us][,slow=1]

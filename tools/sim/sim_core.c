@@ -213,6 +213,7 @@ static void read_environment(void)
 		read_size("SUBLET_SIM_HOST_CAPACITY", &sim_config.host_capacity);
 		read_number("SUBLET_SIM_DEVICES", 0, SIM_DEVICES_MAX, &sim_config.devices);
 		read_number("SUBLET_SIM_DRIVER_VERSION", 2000, 99990, &sim_config.driver_version);
+		read_number("SUBLET_SIM_QUEUE", 0, 1 << 20, &sim_config.queue);
 		read_without(getenv("SUBLET_SIM_WITHOUT"));
 		sim_config.internal_pointers = getenv("SUBLET_SIM_INTERNAL_POINTERS") != NULL;
 		read_rules(getenv("SUBLET_SIM_FAIL"));

@@ -206,6 +206,9 @@ CUresult CUDAAPI cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
 		return result;
 	pthread_mutex_lock(&sim_lock);
 	ctx = handle ? sim_context_of(handle) : sim_current();
+	/* As a record on each of them would. Not tried on hardware; the worse of the two is simulated. */
+	for (struct sim_stream *stream = ctx ? ctx->streams : NULL; stream; stream = stream->next)
+		sim_stream_wait_for_room(stream);
 	event = sim_event_of(event_handle);
 	if (!ctx)
 		result = CUDA_ERROR_INVALID_CONTEXT;

@@ -58,6 +58,8 @@ CUresult sim_stream_uncaptured(struct sim_stream *stream);
 CUresult sim_enqueue_marker(struct sim_stream *stream, const struct sim_dep *deps, size_t dep_count);
 bool sim_deps_passed(const struct sim_dep *deps, size_t count);
 void sim_deps_wait(const struct sim_dep *deps, size_t count); /* sim_lock held, given up */
+/* sim_lock held, given up: until @stream takes one operation more (SUBLET_SIM_QUEUE). */
+void sim_stream_wait_for_room(struct sim_stream *stream);
 bool sim_stream_idle(const struct sim_stream *stream);
 /* A number of this thread that no other thread of the process ever has. */
 uint64_t sim_thread_id(void);

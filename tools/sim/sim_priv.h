@@ -23,7 +23,7 @@ extern pthread_cond_t sim_moved;
 
 struct sim_config {
 	uint64_t capacity, host_capacity;
-	int devices, driver_version;
+	int devices, driver_version, queue; /* @queue: operations a stream takes before a call waits, 0: any number */
 	bool without_vmm, without_record, without_fd, without_host_numa, without_pools, internal_pointers;
 };
 extern struct sim_config sim_config;

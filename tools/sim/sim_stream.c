@@ -351,6 +351,14 @@ CUresult sim_enqueue_marker(struct sim_stream *stream, const struct sim_dep *dep
 	return sim_enqueue(stream, &work, deps, dep_count);
 }
 
+void sim_stream_wait_for_room(struct sim_stream *stream)
+{
+	struct sim_dep room = {stream, stream->queued - (uint64_t)sim_config.queue + 1};
+
+	if (sim_config.queue && stream->queued >= (uint64_t)sim_config.queue)
+		sim_deps_wait(&room, 1);
+}
+
 CUresult sim_submit_work(struct sim_context *ctx, CUstream handle, bool per_thread, const struct sim_work *work)
 {
 	struct sim_stream *stream;
@@ -358,6 +366,8 @@ CUresult sim_submit_work(struct sim_context *ctx, CUstream handle, bool per_thre
 
 	pthread_mutex_lock(&sim_lock);
 	stream = sim_stream_of(ctx, handle, per_thread);
+	if (stream && !stream->capture)
+		sim_stream_wait_for_room(stream);
 	result = stream ? sim_stream_usable(stream) : CUDA_ERROR_INVALID_HANDLE;
 	if (result == CUDA_SUCCESS)
 		result = stream->capture ? sim_capture_note(stream, work, NULL) : sim_enqueue(stream, work, NULL, 0);

@@ -246,6 +246,46 @@ static void free_beside_capture(void)
 	SAY(cuCtxSynchronize());
 }
 
+/* ---- rights of a peer that the driver refuses for one of Sublet's mappings ---- */
+
+/* What device 1 may do there, which the driver tells of Sublet's mappings only. */
+static void say_rights(const CUdeviceptr there[2])
+{
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+	unsigned long long flags[2] = {0, 0};
+
+	for (int i = 0; i < 2; i++)
+		cuMemGetAccess(&flags[i], &location, there[i]);
+	fprintf(stderr, "rights %llu %llu\n", flags[0], flags[1]);
+}
+
+static void peer_refused(void)
+{
+	__typeof__(&sublet_sim_fail) fail = (__typeof__(fail))dlsym(RTLD_DEFAULT, "sublet_sim_fail");
+	CUcontext contexts[2];
+	CUdeviceptr there[2], here;
+
+	SAY(cuInit(0));
+	for (int i = 0; i < 2; i++)
+		SAY(cuDevicePrimaryCtxRetain(&contexts[i], i));
+	SAY(cuCtxSetCurrent(contexts[0]));
+	there[0] = managed(WORK_BYTES);
+	there[1] = managed(WORK_BYTES);
+	SAY(cuCtxSetCurrent(contexts[1]));
+	here = managed(WORK_BYTES);
+	fail("cuMemSetAccess", 2, false, CUDA_ERROR_OUT_OF_MEMORY);
+	fprintf(stderr, "enabled %d\n", (int)cuCtxEnablePeerAccess(contexts[0], 0));
+	fail(NULL, 0, false, 0);
+	say_rights(there);
+	fprintf(stderr, "again %d\n", (int)cuCtxEnablePeerAccess(contexts[0], 0));
+	say_rights(there);
+	for (int i = 0; i < 2; i++)
+		SAY(cuMemcpyDtoD_v2(here, there[i], WORK_BYTES));
+	SAY(cuMemFree_v2(here));
+	for (int i = 0; i < 2; i++)
+		SAY(cuMemFree_v2(there[i]));
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -263,6 +303,8 @@ int main(int argc, char **argv)
 		retained_handle();
 	else if (strcmp(what, "free_beside_capture") == 0)
 		free_beside_capture();
+	else if (strcmp(what, "peer_refused") == 0)
+		peer_refused();
 	else
 		return 2;
 	return 0;

@@ -52,6 +52,12 @@ class Faults(neighbours.Case):
         said = self.same_with_and_without("faults", "free_beside_capture", allocations=4)
         self.assertEqual(set(re.findall(r"cuMemFreeAsync (\d+)", said)), {"0"})
 
+    def peer_whose_rights_are_refused_is_not_enabled(self):
+        """Its kernels would have touched what they have no right to. Asked again the driver may have room."""
+        self.same_with_and_without("faults", "peer_refused", allocations=2, SUBLET_SIM_DEVICES="2")
+        self.assertIn("enabled 0\nrights 0 0\nagain 704\n", self.plain_stderr)
+        self.assertIn("enabled 2\nrights 0 0\nagain 0\nrights 3 3\n", self.stderr)
+
     def dlerror_stays_clean_on_a_driver_that_lacks_names(self):
         said = self.same_with_and_without("names", "clean_dlerror", driver=self.path("old_driver"))
         self.assertIn("dlerror: nothing\na name that this driver lacks: no\n", said)

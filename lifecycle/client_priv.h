@@ -1,0 +1,52 @@
+/* lifecycle/client_priv.h
+ * What the files of the client share. */
+#ifndef SUBLET_LIFECYCLE_CLIENT_PRIV_H
+#define SUBLET_LIFECYCLE_CLIENT_PRIV_H
+
+#include "lifecycle/client.h"
+#include "policy/block.h"
+
+#define CLIENT_JOIN_NS 1000000000ull /* for all of a join */
+
+/* A policy in use. */
+struct client_policy {
+	struct policy policy;
+	const void *bytes; /* mapped, sealed; NULL: the session has none */
+	size_t size_bytes;
+	uint32_t role;	   /* of this process in it, or POLICY_NONE */
+	bool asks_thread;  /* a rule wants the thread's name */
+	bool has_pinned;
+	const struct client_policy *older; /* the one before: kept, some thread may be reading it */
+};
+
+/* ---- client.c ---- */
+
+/* Send @message by the connection @connection (0: whichever there is), with descriptor @pass_fd unless it is -1. Caller holds the
+ * lock. False: that connection is gone. Waits up to a second for a coordinator that is slow to read. */
+bool client_send(struct client *client, uint32_t connection, struct protocol_message *message, int pass_fd);
+/* Wait for `changed`, until @deadline_ns at most. Caller holds the lock. */
+void client_wait(struct client *client, uint64_t deadline_ns);
+
+/* ---- client_policy.c ---- */
+
+/* Map and check the policy of @bytes in @fd (0 bytes: none), find out this process's role in it, and give it to allocations, old
+ * and new. @ret_role: the role's name. False with *reterr set; then the one before stays. Takes RANK_RECORDS. */
+bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret_role, size_t room, struct errinfo *reterr);
+const struct client_policy *client_policy(const struct client *client);
+/* Unit tests: let go of all of them; no thread is left to read one. */
+void client_release_policies(struct client *client);
+
+/* ---- client_pool.c ---- */
+
+void client_set_hooks(struct lifecycle *lc);
+/* An answer to a question of this side; @fd is taken over. Caller holds the lock. */
+void client_answered(struct client *client, const struct protocol_message *message, int fd);
+
+/* ---- client_serve.c ---- */
+
+void client_set_service(struct lifecycle *lc);
+/* Messages LIST and SERVE. No lock held. */
+void client_list(struct lifecycle *lc, uint32_t connection, uint64_t serial);
+void client_serve(struct lifecycle *lc, uint32_t connection, const struct protocol_message *message);
+
+#endif

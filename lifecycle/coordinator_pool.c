@@ -1,0 +1,224 @@
+/* lifecycle/coordinator_pool.c
+ * The ledger of host bytes, and the descriptors that keep extents beyond the end of who made them.
+ * Invariant: used = what the clients have credit for + the extents of ended ones; a credit never lifts it above the cap. */
+#include "lifecycle/coordinator_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/size.h"
+
+enum { HOLDERS_SHOWN = 3 };
+
+void pool_init(struct pool *pool, uint64_t cap_bytes, uint32_t count_max)
+{
+	*pool = (struct pool){.cap_bytes = cap_bytes, .count_max = count_max};
+}
+
+/* Unlinks and closes the extent *@at. */
+static void drop_extent(struct pool *pool, struct extent_fd **at)
+{
+	struct extent_fd *extent = *at;
+
+	*at = extent->next;
+	if (!extent->owner)
+		pool->orphan_bytes -= extent->bytes;
+	close(extent->fd);
+	pool->count--;
+	free(extent);
+}
+
+void pool_release(struct pool *pool)
+{
+	while (pool->extents)
+		drop_extent(pool, &pool->extents);
+}
+
+uint64_t pool_used_bytes(const struct coordinator *c)
+{
+	uint64_t used = c->pool.orphan_bytes;
+
+	for (const struct peer *peer = c->peers; peer; peer = peer->next)
+		used += peer->dropped ? 0 : peer->host_bytes;
+	return used;
+}
+
+static bool fits(const struct coordinator *c, uint64_t bytes)
+{
+	uint64_t used = pool_used_bytes(c);
+
+	return used <= c->pool.cap_bytes && bytes <= c->pool.cap_bytes - used;
+}
+
+bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes)
+{
+	/* others first: one of that size will be asked for next */
+	for (int pass = 0; pass < 2; pass++) {
+		struct extent_fd **at = &c->pool.extents;
+
+		while (*at && !fits(c, bytes)) {
+			if (!(*at)->owner && (pass || (*at)->bytes != but_bytes))
+				drop_extent(&c->pool, at);
+			else
+				at = &(*at)->next;
+		}
+	}
+	return fits(c, bytes);
+}
+
+/* Who has most, for a person who has to make room. */
+static void describe_holders(const struct coordinator *c, char *text, size_t room)
+{
+	const struct peer *named[HOLDERS_SHOWN] = {NULL};
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int shown = 0; shown < HOLDERS_SHOWN && used < room; shown++) {
+		const struct peer *most = NULL;
+		char who[64], bytes[16];
+
+		for (const struct peer *peer = c->peers; peer; peer = peer->next)
+			if (!peer->dropped && peer->host_bytes > (most ? most->host_bytes : 0) && peer != named[0] &&
+				peer != named[1])
+				most = peer;
+		if (!most)
+			return;
+		named[shown] = most;
+		used += (size_t)snprintf(text + used, room - used, "%s%s %s", shown ? ", " : ": ",
+			peer_name(most, who, sizeof(who)), size_format(most->host_bytes, bytes, sizeof(bytes)));
+	}
+}
+
+static void answer(struct coordinator *c, struct peer *client, enum protocol_type type, uint64_t serial, bool granted,
+	const char *text, int fd)
+{
+	struct protocol_message message;
+
+	protocol_begin(&message, type, serial);
+	message.verdict.granted = granted;
+	protocol_text(message.verdict.text, sizeof(message.verdict.text), text);
+	peer_send(c, client, &message, fd, -1);
+}
+
+static void credit(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t serial)
+{
+	char text[PROTOCOL_TEXT_BYTES], holders[128], used[16], cap[16];
+
+	if (pool_make_room(c, bytes, bytes)) {
+		client->host_bytes += bytes;
+		answer(c, client, PROTOCOL_CREDITED, serial, true, "", -1);
+		return;
+	}
+	describe_holders(c, holders, sizeof(holders));
+	snprintf(text, sizeof(text), "the session's host pool has %s of %s in use%s; raise host_pool or SUBLET_HOST_POOL",
+		size_format(pool_used_bytes(c), used, sizeof(used)), size_format(c->pool.cap_bytes, cap, sizeof(cap)), holders);
+	answer(c, client, PROTOCOL_CREDITED, serial, false, text, -1);
+}
+
+/* An extent of the client's own is gone, and nobody says which of its size it was: a descriptor of it would keep its pages. All
+ * of that size are closed; the others live by the client's own handles, and end with it. */
+static void forget_size(struct coordinator *c, const struct peer *client, uint64_t bytes)
+{
+	struct extent_fd **at = &c->pool.extents;
+
+	while (*at) {
+		if ((*at)->owner == client && (*at)->bytes == bytes)
+			drop_extent(&c->pool, at);
+		else
+			at = &(*at)->next;
+	}
+}
+
+static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t serial)
+{
+	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
+		int fd;
+
+		if (extent->owner || extent->bytes != bytes)
+			continue;
+		fd = dup(extent->fd);
+		if (fd < 0)
+			break;
+		extent->owner = client;
+		c->pool.orphan_bytes -= bytes;
+		client->host_bytes += bytes;
+		answer(c, client, PROTOCOL_TAKEN, serial, true, "", fd);
+		return;
+	}
+	answer(c, client, PROTOCOL_TAKEN, serial, false, "", -1);
+}
+
+static uint64_t bytes_with_fd(const struct coordinator *c, const struct peer *client)
+{
+	uint64_t bytes = 0;
+
+	for (const struct extent_fd *extent = c->pool.extents; extent; extent = extent->next)
+		bytes += extent->owner == client ? extent->bytes : 0;
+	return bytes;
+}
+
+static bool made(struct coordinator *c, struct peer *client, uint64_t bytes, int *fd, struct errinfo *reterr)
+{
+	uint64_t with_fd = bytes_with_fd(c, client);
+	struct extent_fd *extent;
+
+	if (with_fd > client->host_bytes || bytes > client->host_bytes - with_fd) {
+		errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "an extent that it had no credit for; use one version of Sublet in the session");
+		return false;
+	}
+	/* without a descriptor it ends with its process, no more */
+	extent = c->pool.count < c->pool.count_max ? malloc(sizeof(*extent)) : NULL;
+	if (!extent)
+		return true;
+	*extent = (struct extent_fd){c->pool.extents, bytes, *fd, client};
+	c->pool.extents = extent;
+	c->pool.count++;
+	*fd = -1;
+	return true;
+}
+
+bool pool_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd, struct errinfo *reterr)
+{
+	const uint64_t bytes = message->amount.bytes;
+
+	if (message->header.type == PROTOCOL_CREDIT) {
+		credit(c, client, bytes, message->header.serial);
+	} else if (message->header.type == PROTOCOL_TAKE) {
+		take(c, client, bytes, message->header.serial);
+	} else if (message->header.type == PROTOCOL_MADE) {
+		return made(c, client, bytes, fd, reterr);
+	} else {
+		if (bytes > client->host_bytes) {
+			errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
+				"more host bytes given back than it has; use one version of Sublet in the session");
+			return false;
+		}
+		client->host_bytes -= bytes;
+		if (message->amount.exists)
+			forget_size(c, client, bytes);
+	}
+	return true;
+}
+
+void pool_client_gone(struct coordinator *c, struct peer *client)
+{
+	uint64_t kept = 0;
+
+	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
+		if (extent->owner != client)
+			continue;
+		extent->owner = NULL;
+		kept += extent->bytes;
+	}
+	c->pool.orphan_bytes += kept;
+	client->host_bytes = 0;
+	pool_make_room(c, 0, 0);
+	if (kept) {
+		char bytes[16];
+
+		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s of host memory is kept for the next who asks",
+			size_format(kept, bytes, sizeof(bytes)));
+	}
+}

@@ -1,0 +1,162 @@
+/* lifecycle/coordinator_priv.h
+ * What the files of the coordinator share. One thread, so nothing is locked.
+ * A peer that is dropped stays in the list, marked, until the events of this round are done: later ones may name it. */
+#ifndef SUBLET_LIFECYCLE_COORDINATOR_PRIV_H
+#define SUBLET_LIFECYCLE_COORDINATOR_PRIV_H
+
+#include <stdbool.h>
+
+#include "lifecycle/coordinator.h"
+#include "lifecycle/endpoint.h"
+#include "policy/block.h"
+
+enum {
+	HELLO_WAIT_MS = 5000,	/* a connection that does not say who it is */
+	LIST_WAIT_MS = 2000,	/* a client's answer to "what do you have" */
+	SERVING_WAIT_MS = 5000, /* its word that a request was read */
+};
+#define SERVED_SLACK_NS (300ull * 1000000000ull) /* beyond the gate's own timeout: copies, and pinning memory for the first time */
+#define ASKED_MAX 65536				 /* questions that wait for answers, in all */
+#define CLIENT_QUEUE_BYTES (1u << 20)	/* answers that a client has not read */
+#define CONTROL_QUEUE_BYTES (64u << 20) /* the same for a command, which is told of all clients */
+
+enum watch_kind { WATCH_LISTENER, WATCH_SIGNALS, WATCH_SOCKET, WATCH_PROCESS };
+
+/* What epoll names. */
+struct watch {
+	enum watch_kind kind;
+	struct peer *peer;
+};
+
+struct outgoing {
+	struct outgoing *next;
+	int fd; /* to be passed along and then closed, or -1 */
+	int borrowed_fd; /* to be passed along, the coordinator's own, or -1 */
+	struct protocol_message message; /* only its length of it is there */
+};
+
+struct peer {
+	struct peer *next;
+	uint32_t kind; /* enum protocol_peer, 0 before its hello */
+	int fd;	       /* -1: closed; a process that is only waited for */
+	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
+	pid_t pid;     /* 0: outside this namespace */
+	bool keeps;    /* a `sublet run`: reason enough to stay */
+	bool dropped;
+	bool wants_write; /* as epoll knows it */
+	uint64_t since_ns;
+	uint64_t host_bytes; /* ledger: what it has credit for */
+	char role[PROTOCOL_ROLE_BYTES], command[PROTOCOL_COMMAND_BYTES];
+	struct outgoing *first_out, *last_out;
+	size_t out_bytes;
+	struct watch socket_watch, process_watch;
+};
+
+/* Asked by a command. */
+struct request {
+	struct request *next;
+	struct peer *control; /* NULL: gone meanwhile */
+	uint64_t serial;
+	bool is_status;
+	bool is_cut; /* not all clients could be asked */
+	uint32_t waiting; /* asked entries without an answer */
+	uint32_t count;	  /* of rows sent */
+};
+
+/* One question to one client. */
+struct asked {
+	struct asked *next;
+	struct request *request;
+	struct peer *client; /* NULL: gone; kept for the rows of a status */
+	uint64_t serial;
+	uint64_t deadline_ns, served_deadline_ns;
+	uint32_t rule;
+	bool done, answered;
+	struct message_client who; /* for the row of a status, and when the client is gone */
+	struct message_row *rows;
+	uint32_t rows_count;
+};
+
+/* An extent whose bytes a descriptor keeps. */
+struct extent_fd {
+	struct extent_fd *next;
+	uint64_t bytes;
+	int fd;
+	struct peer *owner; /* NULL: its process has ended and nobody uses it */
+};
+
+struct pool {
+	uint64_t cap_bytes;
+	uint64_t orphan_bytes; /* of extents without an owner */
+	struct extent_fd *extents;
+	uint32_t count, count_max;
+};
+
+struct coordinator {
+	const char *session;
+	int folder_fd, lock_fd, listener, epoll, signals, spare_fd;
+	int policy_fd; /* sealed; -1: none */
+	const void *policy_bytes; /* mapped from policy_fd */
+	struct policy policy;
+	uint64_t policy_size;
+	const char *policy_name;
+	uint64_t linger_ns, alone_since_ns; /* 0: not alone */
+	bool stopping;
+	uint64_t next_serial;
+	struct peer *peers;
+	uint32_t peers_count, peers_max;
+	struct request *requests;
+	struct asked *asked;
+	uint32_t asked_count;
+	struct pool pool;
+	struct watch listener_watch, signals_watch;
+};
+
+/* ---- coordinator_peers.c ---- */
+
+/* Take in who waits at the listener. */
+void peers_accept(struct coordinator *c);
+/* Send @message; what does not go at once is queued. @own_fd is closed when it has gone (or cannot), @borrowed_fd is not; -1: none.
+ * A peer that reads nothing is dropped. */
+void peer_send(struct coordinator *c, struct peer *peer, struct protocol_message *message, int own_fd, int borrowed_fd);
+void peer_flush(struct coordinator *c, struct peer *peer);
+/* Close the connection, with @text as a refusal where there is one, and one line in the log. */
+void peer_refuse(struct coordinator *c, struct peer *peer, const char *text);
+/* The same when the other side has closed it, or its process has ended. */
+void peer_left(struct coordinator *c, struct peer *peer, bool process_ended);
+/* Free those that were dropped. */
+void peers_bury(struct coordinator *c);
+/* "pid 4242 (train)" */
+const char *peer_name(const struct peer *peer, char *text, size_t room);
+
+/* ---- coordinator_requests.c ---- */
+
+void request_status(struct coordinator *c, struct peer *control, uint64_t serial);
+void request_serve(struct coordinator *c, struct peer *control, const struct protocol_message *message);
+/* Answers of clients. False: nobody asked that. */
+bool request_listed(struct coordinator *c, struct peer *client, const struct protocol_message *message);
+bool request_serving(struct coordinator *c, struct peer *client, uint64_t serial);
+bool request_served(struct coordinator *c, struct peer *client, const struct protocol_message *message);
+/* @peer is gone: its questions lapse, and what it was asked is answered for it. */
+void requests_peer_gone(struct coordinator *c, struct peer *peer);
+/* Answer for those who are late. Returns when to call again, UINT64_MAX: nobody is waited for. */
+uint64_t requests_expire(struct coordinator *c, uint64_t now_ns);
+void requests_release(struct coordinator *c);
+/* The last message of an answer. */
+void control_end(struct coordinator *c, struct peer *control, uint64_t serial, uint32_t count, enum sublet_err error,
+	const char *text);
+
+/* ---- coordinator_pool.c ---- */
+
+void pool_init(struct pool *pool, uint64_t cap_bytes, uint32_t count_max);
+void pool_release(struct pool *pool);
+uint64_t pool_used_bytes(const struct coordinator *c);
+/* Messages CREDIT, GIVE, TAKE and MADE of a client; *@fd is taken over (and set to -1) where it is kept. False with *reterr
+ * set: no client of ours sends that. */
+bool pool_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd, struct errinfo *reterr);
+/* What @client had is nobody's now; extents with a descriptor are kept, up to the cap. */
+void pool_client_gone(struct coordinator *c, struct peer *client);
+/* Close kept extents until @bytes more would fit under the cap. */
+bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
+
+#endif

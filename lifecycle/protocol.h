@@ -1,0 +1,201 @@
+/* lifecycle/protocol.h
+ * Messages over SOCK_SEQPACKET: a header that never changes its shape, then one body. Structs as they lie in memory, since a
+ * message never leaves its machine; every field has a fixed width, every text ends in NUL within its array, and what is not
+ * used is zero. Nothing is believed before protocol_decode has looked at it, on either side.
+ *
+ * No CUDA here: tools/ includes this header. Neighbours: lifecycle/endpoint.h carries messages, docs/protocol.md tells the
+ * exchange. */
+#ifndef SUBLET_LIFECYCLE_PROTOCOL_H
+#define SUBLET_LIFECYCLE_PROTOCOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/errors.h"
+#include "policy/decide.h"
+
+#define PROTOCOL_MAGIC 0x544c4253u /* "SBLT" */
+#define PROTOCOL_VERSION 1u
+
+enum {
+	PROTOCOL_ROLE_BYTES = 68,     /* a policy's name has 64 letters at most */
+	PROTOCOL_COMMAND_BYTES = 64,  /* enough to know a process by */
+	PROTOCOL_TEXT_BYTES = 256,    /* one line */
+	PROTOCOL_ROWS_MAX = 64,	      /* objects in one message; more come in several */
+	PROTOCOL_RULES_MAX = 256,     /* objects named in one request */
+};
+#define PROTOCOL_AMOUNT_MAX (1ull << 50) /* more host bytes than there are; sums of them stay far from the end of 64 bits */
+#define PROTOCOL_ALL UINT32_MAX	 /* as an object's number: all of them; in a row: no policy says which it is */
+#define PROTOCOL_EVERYTHING "everything" /* what people call that */
+
+enum protocol_type {
+	PROTOCOL_NONE,
+#define MESSAGE(name, body, way, fds) PROTOCOL_##name,
+#include "lifecycle/protocol.def"
+	PROTOCOL_TYPE_COUNT
+};
+
+enum protocol_way { PROTOCOL_UP, PROTOCOL_DOWN };
+enum protocol_peer { PEER_CLIENT = 1, PEER_CONTROL = 2 };
+enum protocol_verb { VERB_OFFLOAD, VERB_PARK, VERB_RESTORE, VERB_DISCARD, VERB_COUNT };
+
+/* The first three fields keep their places in every version, so that versions can tell each other apart. */
+struct message_header {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t type;	 /* enum protocol_type */
+	uint32_t length; /* of the whole message */
+	uint32_t spare;	 /* 0 */
+	uint64_t serial; /* chosen by who asks; an answer carries its question's */
+};
+
+struct message_empty {
+	uint64_t spare; /* 0; C has no empty structs */
+};
+
+struct message_hello {
+	uint32_t peer;	       /* enum protocol_peer */
+	int32_t pid;	       /* as the process itself sees it; the credentials of the socket count */
+	uint64_t host_bytes;   /* host extents it has from before: a coordinator was there, and is no more */
+	char role[PROTOCOL_ROLE_BYTES]; /* given by SUBLET_ROLE, or empty */
+	char command[PROTOCOL_COMMAND_BYTES];
+};
+
+struct message_welcome {
+	int32_t pid;	       /* of the coordinator */
+	uint32_t spare;	       /* 0 */
+	uint64_t policy_bytes; /* 0: the session has no policy, and no descriptor comes along */
+	uint64_t pool_bytes;   /* cap of the host pool */
+	char policy_name[PROTOCOL_TEXT_BYTES];
+};
+
+struct message_refused {
+	char text[PROTOCOL_TEXT_BYTES]; /* what is wrong, and the fix */
+};
+
+struct message_joined {
+	char role[PROTOCOL_ROLE_BYTES]; /* what it is in the policy, once it has read that */
+};
+
+struct message_amount {
+	uint64_t bytes;	 /* above 0 */
+	uint32_t exists; /* GIVE: 1: an extent was destroyed, 0: one was not created after all */
+	uint32_t spare;	 /* 0 */
+};
+
+struct message_verdict {
+	uint32_t granted; /* 0 or 1 */
+	uint32_t spare;	  /* 0 */
+	char text[PROTOCOL_TEXT_BYTES];
+};
+
+struct message_row {
+	uint32_t rule; /* of the policy, or PROTOCOL_ALL */
+	uint32_t count;
+	uint64_t bytes[POLICY_RESIDENCY_COUNT];
+};
+
+/* Sent only as long as its rows are. */
+struct message_listed {
+	uint32_t count; /* of rows, at most PROTOCOL_ROWS_MAX */
+	uint32_t more;	/* 1: another message with more of them follows */
+	struct message_row rows[PROTOCOL_ROWS_MAX];
+};
+
+struct message_serve {
+	uint32_t verb; /* enum protocol_verb */
+	uint32_t rule; /* or PROTOCOL_ALL */
+	uint64_t timeout_ns;
+};
+
+struct message_served {
+	uint32_t error; /* enum sublet_err */
+	uint32_t moved, already, skipped, failed; /* allocations */
+	uint32_t spare;				  /* 0 */
+	uint64_t moved_bytes, already_bytes, skipped_bytes, holes, total_ns;
+	char text[PROTOCOL_TEXT_BYTES]; /* of the error, or what else there is to say */
+};
+
+struct message_session {
+	int32_t pid;
+	uint32_t clients;
+	uint64_t pool_bytes;	  /* cap */
+	uint64_t pool_used_bytes; /* what all processes hold, and what is kept */
+	uint64_t pool_kept_bytes; /* of processes that have ended */
+	char policy_name[PROTOCOL_TEXT_BYTES]; /* empty: none */
+};
+
+struct message_client {
+	int32_t pid;
+	uint32_t answered; /* 0: it did not say in time what it has; no objects follow */
+	uint64_t host_bytes;
+	char role[PROTOCOL_ROLE_BYTES];
+	char command[PROTOCOL_COMMAND_BYTES];
+};
+
+/* Sent only as long as its rules are. */
+struct message_ask_serve {
+	uint32_t verb;	 /* enum protocol_verb */
+	int32_t pid;	 /* 0: any */
+	uint64_t timeout_ns;
+	char role[PROTOCOL_ROLE_BYTES]; /* empty: any */
+	uint32_t count; /* 0: all of them */
+	uint32_t rules[PROTOCOL_RULES_MAX];
+};
+
+struct message_outcome {
+	int32_t pid;
+	uint32_t rule;
+	char role[PROTOCOL_ROLE_BYTES];
+	char command[PROTOCOL_COMMAND_BYTES];
+	uint32_t spare; /* 0 */
+	struct message_served served;
+};
+
+struct message_end {
+	uint32_t count; /* of what came before */
+	uint32_t error; /* enum sublet_err: the question could not be asked */
+	char text[PROTOCOL_TEXT_BYTES];
+};
+
+struct protocol_message {
+	struct message_header header;
+	union {
+		struct message_empty empty;
+		struct message_hello hello;
+		struct message_welcome welcome;
+		struct message_refused refused;
+		struct message_joined joined;
+		struct message_amount amount;
+		struct message_verdict verdict;
+		struct message_listed listed;
+		struct message_serve serve;
+		struct message_served served;
+		struct message_session session;
+		struct message_client client;
+		struct message_ask_serve ask_serve;
+		struct message_outcome outcome;
+		struct message_end end;
+	};
+};
+
+/* Zero @message and fill its header. Then fill the body, then ask for its length. */
+void protocol_begin(struct protocol_message *message, enum protocol_type type, uint64_t serial);
+/* Bytes of a message whose body is filled, and note them in its header. */
+size_t protocol_length(struct protocol_message *message);
+
+/* Is what came in (@bytes, with @fds descriptors) a message that may go @way? Then *ret_message is it. INVALID with one line
+ * that names the fix: too short, no message of ours, another version, an unknown type, of the wrong side, cut off, oversized, a
+ * value out of range, a text without an end, descriptors where none belong. Allocates nothing, touches no descriptor. */
+enum sublet_err protocol_decode(const void *bytes, size_t size_bytes, unsigned int fds, enum protocol_way way,
+	struct protocol_message *ret_message, struct errinfo *reterr);
+
+/* Copy @text into a field of @room bytes, cut off where it does not fit, zeros behind it. NULL is empty. */
+void protocol_text(char *field, size_t room, const char *text);
+
+/* "HELLO", ...; "?" for a number that is none. */
+const char *protocol_name(uint32_t type);
+/* "offload", ...; "?" for a number that is none. */
+const char *protocol_verb_name(uint32_t verb);
+
+#endif

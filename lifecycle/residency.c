@@ -1,0 +1,469 @@
+/* lifecycle/residency.c
+ * All changes share one commit: unmap what is at the address, map `fresh` there. They differ in what `fresh` is and how its
+ * bytes come to be there, which is the table's column `prepare`. */
+#include "lifecycle/residency.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "lifecycle/lifecycle.h"
+
+/* Between two looks at a mark. A 256 MiB copy takes 5 ms, and others are queued behind it. */
+#define LOOK_NS 20000ull
+
+static struct errinfo *refused(struct errinfo *reterr, const struct residency_move *move, const char *step, CUresult result)
+{
+	errinfo_set(reterr, result == CUDA_ERROR_OUT_OF_MEMORY ? SUBLET_ERR_NOMEM : SUBLET_ERR_DRIVER, (int)result,
+		"%s of %llu MiB at 0x%llx: %s refused (driver error %d)", residency_change(move->from, move->to)->name,
+		(unsigned long long)(move->allocation->span_bytes >> 20), (unsigned long long)move->allocation->address, step,
+		(int)result);
+	return reterr;
+}
+
+/* ---- copies ---- */
+
+static CUresult copy(struct lifecycle *lc, struct residency_move *move, uint64_t to, uint64_t from, uint64_t bytes)
+{
+	CUresult result = lc->driver.MemcpyAsync(to, from, bytes, move->lane->stream);
+
+	move->copying = move->copying || result == CUDA_SUCCESS;
+	return result;
+}
+
+/* The mark that residency_wait looks at. */
+static enum sublet_err mark(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	CUresult result = contexts_mark_stream(&lc->contexts, move->lane->context_id, move->lane->stream, &move->done);
+
+	return result == CUDA_SUCCESS ? SUBLET_OK : refused(reterr, move, "cuEventRecord", result)->code;
+}
+
+/* Nothing of ours runs on the lane any more. A driver that will not even say so, though the context is not lost, is believed
+ * after a while: what is given back then was made for this move alone. */
+static void quiesce(struct lifecycle *lc, struct residency_move *move)
+{
+	for (int tries = 0; tries < 5; tries++) {
+		CUresult result = lc->driver.StreamSynchronize(move->lane->stream);
+
+		if (result == CUDA_SUCCESS || context_says_lost(result))
+			return;
+		clock_sleep_ns(10 * CLOCK_NS_PER_MS);
+	}
+}
+
+enum sublet_err residency_wait(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	CUresult result;
+
+	if (!move->copying)
+		return SUBLET_OK;
+	while ((result = context_mark_query(&lc->contexts, &move->done)) == CUDA_ERROR_NOT_READY)
+		clock_sleep_ns(LOOK_NS);
+	context_mark_give_back(&lc->contexts, &move->done);
+	if (result != CUDA_SUCCESS)
+		return refused(reterr, move, "the copy", result)->code;
+	move->copying = false;
+	return SUBLET_OK;
+}
+
+/* ---- contents ---- */
+
+static uint64_t hash_of(const struct host_extent *extent)
+{
+	return XXH3_64bits((const void *)(uintptr_t)extent->address, extent->bytes);
+}
+
+static void note_hashes(struct allocation *allocation, struct host_extent *list)
+{
+	for (; list; list = list->next)
+		list->hash = hash_of(list);
+	allocation->hashed = true;
+}
+
+static enum sublet_err check_hashes(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	const struct allocation *allocation = move->allocation;
+	uint64_t offset = 0;
+
+	if (!move->verify || !allocation->hashed)
+		return SUBLET_OK;
+	for (const struct host_extent *extent = allocation->host; extent; extent = extent->next) {
+		if (hash_of(extent) != extent->hash) {
+			move->mismatch = true;
+			__atomic_fetch_add(&lc->stats->verify_mismatches, 1, __ATOMIC_RELAXED);
+			errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0,
+				"SUBLET_VERIFY: %llu MiB at 0x%llx + 0x%llx are not the bytes that were offloaded; the allocation stays in host memory",
+				(unsigned long long)(extent->bytes >> 20), (unsigned long long)allocation->address,
+				(unsigned long long)offset);
+			log_say(LOG_RESIDENCY, LOG_ERROR, WHOSE_SUBLET, "%s", reterr->text);
+			return reterr->code;
+		}
+		offset += extent->bytes;
+	}
+	return SUBLET_OK;
+}
+
+/* ---- prepare ---- */
+
+/* The extent size of an allocation that is made anew. */
+static uint64_t cut_at(const struct lifecycle *lc, const struct residency_move *move, uint64_t offset)
+{
+	const struct allocation *allocation = move->allocation;
+	uint64_t cut = lifecycle_extent_bytes(lc, allocation->device), rest = allocation->span_bytes - offset;
+
+	return rest < cut ? rest : cut;
+}
+
+static size_t access_of(struct lifecycle *lc, const struct residency_move *move, CUmemAccessDesc *access,
+	uint64_t *ret_generation)
+{
+	return contexts_access_list(&lc->contexts, move->allocation->device, access, ACCESS_MAX, ret_generation);
+}
+
+/* Device extents of the sizes of @host (of cut_at where it is NULL), mapped from @at on. Each copy is submitted as soon as
+ * its extent is there, so that making the next one overlaps it. */
+static enum sublet_err bring_in(struct lifecycle *lc, struct residency_move *move, const struct host_extent *host, uint64_t at,
+	struct errinfo *reterr)
+{
+	const struct allocation *allocation = move->allocation;
+	CUmemAccessDesc access[ACCESS_MAX];
+	size_t access_count = access_of(lc, move, access, &move->generation);
+	struct reclaim_room room;
+	uint64_t offset = 0;
+	uint32_t count = 0;
+
+	reclaim_room_begin(lc, &room);
+	for (const struct host_extent *extent = host; extent; extent = extent->next)
+		count++;
+	for (uint64_t end = 0; !host && end < allocation->span_bytes; count++)
+		end += cut_at(lc, move, end);
+	if (!backing_room(&move->fresh, count))
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "no host memory for %u extents", count);
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t bytes = host ? host->bytes : cut_at(lc, move, offset);
+		const char *step;
+		CUresult result;
+
+		do {
+			result = backing_add(&move->fresh, i, &lc->driver, &lc->devices[allocation->device].kind, bytes, at + offset,
+				access, access_count, &step);
+			/* Freed memory and the cache are this process's own: they come back first, as for a new allocation. */
+		} while (result == CUDA_ERROR_OUT_OF_MEMORY && !move->fresh.extents[i].held &&
+			 reclaim_make_room(lc, allocation->device, allocation->span_bytes - offset, &room));
+		if (result == CUDA_SUCCESS && host) {
+			step = "cuMemcpyAsync";
+			result = copy(lc, move, at + offset, host->address, bytes);
+			host = host->next;
+		} else if (result == CUDA_SUCCESS && lc->config.poisons) {
+			step = "cuMemsetD8Async";
+			result = lc->driver.MemsetD8Async(at + offset, lc->config.poison, bytes, move->lane->stream);
+			move->copying = move->copying || result == CUDA_SUCCESS;
+		}
+		if (result != CUDA_SUCCESS)
+			return refused(reterr, move, step, result)->code;
+		offset += bytes;
+	}
+	return move->copying ? mark(lc, move, reterr) : SUBLET_OK;
+}
+
+/* Nothing is mapped at the address, so the new pages go there at once. */
+static enum sublet_err prepare_in(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	enum sublet_err err = check_hashes(lc, move, reterr);
+
+	return err ? err : bring_in(lc, move, move->allocation->host, move->allocation->address, reterr);
+}
+
+static enum sublet_err prepare_staged(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	const struct allocation *allocation = move->allocation;
+
+	if (!arena_take(&lc->devices[allocation->device].arena, allocation->span_bytes, &move->staging)) {
+		move->staging = 0;
+		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "no addresses left on device %d to stage %llu MiB", allocation->device,
+			(unsigned long long)(allocation->span_bytes >> 20));
+	}
+	return bring_in(lc, move, allocation->host, move->staging, reterr);
+}
+
+/* `fresh` is the mapping of @host at the address. */
+static enum sublet_err map_of_host(struct residency_move *move, const struct host_extent *host, struct errinfo *reterr)
+{
+	uint32_t count = 0;
+
+	for (const struct host_extent *extent = host; extent; extent = extent->next)
+		count++;
+	if (!backing_room(&move->fresh, count))
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "no host memory for %u extents", count);
+	for (uint32_t i = 0; i < count; i++, host = host->next)
+		move->fresh.extents[i] = (struct extent){.handle = host->handle, .bytes = host->bytes};
+	return SUBLET_OK;
+}
+
+static enum sublet_err prepare_out(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	uint64_t at = move->allocation->address;
+	enum sublet_err err;
+
+	for (const struct host_extent *host = move->host; host && !move->host_ready; host = host->next) {
+		CUresult result = copy(lc, move, host->address, at, host->bytes);
+
+		if (result != CUDA_SUCCESS)
+			return refused(reterr, move, "cuMemcpyAsync", result)->code;
+		at += host->bytes;
+	}
+	err = move->copying ? mark(lc, move, reterr) : SUBLET_OK;
+	if (!err && move->to == RESIDENCY_PARKED)
+		err = map_of_host(move, move->host, reterr);
+	return err;
+}
+
+static enum sublet_err prepare_parked(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	enum sublet_err err = check_hashes(lc, move, reterr);
+
+	return err ? err : map_of_host(move, move->allocation->host, reterr);
+}
+
+static enum sublet_err prepare_parked_anew(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	for (const struct host_extent *host = move->host; host && lc->config.poisons; host = host->next)
+		memset((void *)(uintptr_t)host->address, lc->config.poison, host->bytes);
+	return map_of_host(move, move->host, reterr);
+}
+
+static enum sublet_err prepare_hole(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	return SUBLET_OK;
+}
+
+static const struct residency_change changes[] = {
+	/* from, to, name, host extents are taken, prepare                      driver calls: prepare | commit | after it */
+	{RESIDENCY_DEVICE, RESIDENCY_PARKED, "park", true, prepare_out},
+	/*     copy per extent | unmap; map per extent, set-access | release per extent */
+	{RESIDENCY_DEVICE, RESIDENCY_HOST, "offload", true, prepare_out},
+	/*     copy per extent | unmap | release per extent */
+	{RESIDENCY_DEVICE, RESIDENCY_EMPTY, "discard", false, prepare_hole},
+	/*     none | unmap | release per extent */
+	{RESIDENCY_PARKED, RESIDENCY_DEVICE, "restore", false, prepare_staged},
+	/*     create, map, set-access, copy per extent | unmap staging; unmap; map per extent, set-access | none */
+	{RESIDENCY_PARKED, RESIDENCY_HOST, "offload", false, prepare_hole},
+	/*     none | unmap | none */
+	{RESIDENCY_PARKED, RESIDENCY_EMPTY, "discard", false, prepare_hole},
+	/*     none | unmap | none */
+	{RESIDENCY_HOST, RESIDENCY_DEVICE, "restore", false, prepare_in},
+	/*     create, map, set-access, copy per extent | none | none */
+	{RESIDENCY_HOST, RESIDENCY_PARKED, "park", false, prepare_parked},
+	/*     none | map per extent, set-access | none */
+	{RESIDENCY_HOST, RESIDENCY_EMPTY, "discard", false, prepare_hole},
+	/*     none | none | none */
+	{RESIDENCY_EMPTY, RESIDENCY_DEVICE, "restore", false, prepare_in},
+	/*     create, map, set-access per extent | none | none */
+	{RESIDENCY_EMPTY, RESIDENCY_PARKED, "park", true, prepare_parked_anew},
+	/*     none | map per extent, set-access | none */
+};
+
+const struct residency_change *residency_change(enum residency from, enum residency to)
+{
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		if (changes[i].from == from && changes[i].to == to)
+			return &changes[i];
+	}
+	return NULL;
+}
+
+enum sublet_err residency_take(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	const struct allocation *allocation = move->allocation;
+	struct host_extent **tail = &move->host;
+	uint64_t offset = 0;
+
+	if (!residency_change(move->from, move->to)->takes_host || move->host_ready)
+		return SUBLET_OK;
+	for (uint32_t i = 0; offset < allocation->span_bytes; i++) {
+		uint64_t bytes = move->from == RESIDENCY_DEVICE ? allocation->backing.extents[i].bytes : cut_at(lc, move, offset);
+		enum sublet_err err = host_pool_take(lc, allocation->device, bytes, tail, reterr);
+
+		if (err) {
+			host_pool_put(lc, move->host);
+			move->host = NULL;
+			return err;
+		}
+		tail = &(*tail)->next;
+		offset += bytes;
+	}
+	return SUBLET_OK;
+}
+
+enum sublet_err residency_prepare(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	return residency_change(move->from, move->to)->prepare(lc, move, reterr);
+}
+
+/* ---- commit ---- */
+
+/* Unmap what is mapped of @backing and give its handles back; @span_bytes of addresses become free with that. What the driver
+ * refuses is the reclaimer's to offer again. */
+static void release(struct lifecycle *lc, struct backing *backing, int device, uint64_t address, uint64_t span_bytes)
+{
+	uint64_t bytes = backing_held_bytes(backing);
+
+	reclaim_returning_begin(lc);
+	if (backing_give_back(backing, &lc->driver, address, NULL) != CUDA_SUCCESS)
+		reclaim_strand_backing(lc, device, address, span_bytes, backing);
+	else if (span_bytes)
+		arena_return(&lc->devices[device].arena, address, span_bytes);
+	reclaim_returning_end(lc, bytes);
+}
+
+/* From now on the allocation is @to, with @mapping (NULL: nothing) at its address. What was there before goes back. */
+static void become(struct lifecycle *lc, struct residency_move *move, enum residency to, struct backing *mapping)
+{
+	struct allocation *allocation = move->allocation;
+	const bool in_host = to == RESIDENCY_PARKED || to == RESIDENCY_HOST, fresh_bytes = !move->host_ready;
+	struct host_extent *spare = NULL;
+	struct backing old;
+
+	ranked_lock(&lc->records.lock);
+	backing_take_over(&old, &allocation->backing);
+	if (mapping)
+		backing_take_over(&allocation->backing, mapping);
+	if (!in_host) {
+		spare = allocation->host;
+		allocation->host = NULL;
+	} else if (move->host) {
+		allocation->host = move->host;
+		move->host = NULL;
+	}
+	if (!allocation->dead)
+		stats_moved(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->residency, to);
+	allocation->residency = to;
+	allocation->buffer_id = ++lc->records.next_buffer_id;
+	ranked_unlock(&lc->records.lock);
+	if (spare) {
+		move->host = spare;
+		move->host_ready = true;
+	}
+	release(lc, &old, allocation->device, allocation->address, 0);
+	/* Kernels write where it is parked. On the device the old hashes stay for the way back (host_ready). */
+	if (to == RESIDENCY_PARKED || to == RESIDENCY_EMPTY || (to == RESIDENCY_HOST && fresh_bytes))
+		allocation->hashed = false;
+	if (to == RESIDENCY_HOST && fresh_bytes && move->verify)
+		note_hashes(allocation, allocation->host);
+}
+
+/* Was it freed, or did its pages leave Sublet's hands, since it was chosen? */
+static bool still_wanted(struct lifecycle *lc, const struct residency_move *move)
+{
+	bool wanted;
+
+	ranked_lock(&lc->records.lock);
+	wanted = !move->allocation->dead && !move->allocation->exposed;
+	ranked_unlock(&lc->records.lock);
+	return wanted;
+}
+
+enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
+{
+	struct allocation *allocation = move->allocation;
+	CUmemAccessDesc access[ACCESS_MAX];
+	size_t access_count = 0;
+	const char *step = "cuMemUnmap", *back_step;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!still_wanted(lc, move))
+		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
+			"the allocation at 0x%llx was freed, or its pages exported, while it was being moved",
+			(unsigned long long)allocation->address);
+	if (move->staging) {
+		result = backing_unmap(&move->fresh, &lc->driver, move->staging);
+		if (result != CUDA_SUCCESS)
+			return refused(reterr, move, step, result)->code;
+		arena_return(&lc->devices[allocation->device].arena, move->staging, allocation->span_bytes);
+		move->staging = 0;
+	}
+	if (allocation->backing.count)
+		result = backing_unmap(&allocation->backing, &lc->driver, allocation->address);
+	if (result != CUDA_SUCCESS)
+		return refused(reterr, move, step, result)->code;
+	if (move->fresh.count && !move->fresh.extents[0].mapped) {
+		access_count = access_of(lc, move, access, &move->generation);
+		result = backing_map(&move->fresh, &lc->driver, allocation->address, access, access_count, &step);
+	}
+	if (result == CUDA_SUCCESS) {
+		become(lc, move, move->to, &move->fresh);
+		return SUBLET_OK;
+	}
+	refused(reterr, move, step, result);
+	/* Backwards. Nothing was at the address of what came from host memory or nowhere. */
+	if (allocation->backing.count && backing_map(&allocation->backing, &lc->driver, allocation->address, access, access_count,
+						 &back_step) != CUDA_SUCCESS) {
+		log_say(LOG_RESIDENCY, LOG_ERROR, WHOSE_DRIVER,
+			"%s, and %s refused the old pages too: %llu MiB at 0x%llx wait in host memory, with the gate shut", reterr->text,
+			back_step, (unsigned long long)(allocation->span_bytes >> 20), (unsigned long long)allocation->address);
+		become(lc, move, RESIDENCY_HOST, NULL);
+	}
+	return reterr->code;
+}
+
+void residency_undo(struct lifecycle *lc, struct residency_move *move)
+{
+	const struct allocation *allocation = move->allocation;
+
+	if (move->copying) {
+		quiesce(lc, move);
+		context_mark_give_back(&lc->contexts, &move->done);
+		move->copying = false;
+	}
+	if (move->staging)
+		release(lc, &move->fresh, allocation->device, move->staging, allocation->span_bytes);
+	else if (move->fresh.count)
+		release(lc, &move->fresh, allocation->device, allocation->address, 0);
+	move->staging = 0;
+	host_pool_put(lc, move->host);
+	move->host = NULL;
+	move->host_ready = false;
+}
+
+/* Peers that came or went since. A refusal is said, as memory_replay_access says it. */
+static void replay_peers(struct lifecycle *lc, struct residency_move *move)
+{
+	const struct allocation *allocation = move->allocation;
+	CUmemAccessDesc access[ACCESS_MAX];
+	size_t count = access_of(lc, move, access, &move->generation);
+	CUresult result = CUDA_SUCCESS;
+
+	if (allocation->backing.count)
+		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count);
+	if (result != CUDA_SUCCESS)
+		log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,
+			"access rights of a managed allocation on device %d could not be changed (error %d)", allocation->device, (int)result);
+}
+
+void residency_settle(struct lifecycle *lc, struct residency_move *move)
+{
+	struct allocation *allocation = move->allocation;
+	bool dead;
+
+	host_pool_put(lc, move->host);
+	move->host = NULL;
+	/* A change of peers leaves out what is moving, so it is looked at in the moment in which this ends. */
+	for (;;) {
+		ranked_lock(&lc->records.lock);
+		dead = allocation->dead;
+		if (dead || __atomic_load_n(&lc->contexts.peer_generation, __ATOMIC_ACQUIRE) == move->generation)
+			break;
+		ranked_unlock(&lc->records.lock);
+		replay_peers(lc, move);
+	}
+	allocation->moving = false;
+	if (!allocation->host)
+		allocation->hashed = false;
+	ranked_unlock(&lc->records.lock);
+	if (dead)
+		reclaim_take(lc, allocation);
+}

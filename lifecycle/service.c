@@ -1,0 +1,431 @@
+/* lifecycle/service.c
+ * Jobs are done in the order they came. The gate is shut and opened here alone, on the service thread. */
+#include "lifecycle/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "lifecycle/gate.h"
+#include "lifecycle/lifecycle.h"
+
+#define HOLD_DEADLINE_NS 250000000ull
+#define HOLD_TIMEOUT_NS 30000000000ull
+
+/* On the stack of who waits for it. */
+struct service_job {
+	const struct service_request *request;
+	struct move_report *report;
+	struct errinfo *error;
+	enum sublet_err err;
+	bool done; /* under the lock */
+	struct service_job *next;
+};
+
+void service_init(struct lifecycle *lc)
+{
+	struct service *service = &lc->service;
+	pthread_condattr_t attributes;
+
+	memset(service, 0, sizeof(*service));
+	ranked_lock_init(&service->lock, RANK_SERVICE);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&service->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *, uint32_t), void *arg)
+{
+	lc->service.may_discard = may_discard;
+	lc->service.may_discard_arg = arg;
+}
+
+void service_forget(struct service *service)
+{
+	service->head = service->tail = NULL;
+	service->wanted = service->busy = service->held = false;
+	service->stop = true;
+	service->thread = SERVICE_STOPPED;
+}
+
+/* Caller holds the lock, and has it again. */
+static void wait_changed(struct service *service, uint64_t ns)
+{
+	uint64_t until = clock_now_ns() + ns;
+	struct timespec deadline = {.tv_sec = (time_t)(until / 1000000000ull), .tv_nsec = (long)(until % 1000000000ull)};
+
+	pthread_cond_timedwait(&service->changed, &service->lock.mutex, &deadline);
+}
+
+bool service_held(struct lifecycle *lc)
+{
+	bool held;
+
+	ranked_lock(&lc->service.lock);
+	held = lc->service.held;
+	ranked_unlock(&lc->service.lock);
+	return held;
+}
+
+/* ---- the gate ---- */
+
+static void set_held(struct lifecycle *lc, bool held)
+{
+	ranked_lock(&lc->service.lock);
+	lc->service.held = held;
+	if (!held)
+		lc->service.wanted = false;
+	pthread_cond_broadcast(&lc->service.changed);
+	ranked_unlock(&lc->service.lock);
+}
+
+/* On a thread of the application, in front of the gate. */
+static void call_waits(void *arg)
+{
+	struct lifecycle *lc = arg;
+
+	ranked_lock(&lc->service.lock);
+	lc->service.wanted = true;
+	pthread_cond_broadcast(&lc->service.changed);
+	ranked_unlock(&lc->service.lock);
+}
+
+static enum sublet_err hold(struct lifecycle *lc, uint64_t timeout_ns, struct errinfo *reterr)
+{
+	const struct gate_timing timing = {HOLD_DEADLINE_NS, timeout_ns ? timeout_ns : HOLD_TIMEOUT_NS};
+	enum sublet_err err;
+
+	if (lc->service.held)
+		return SUBLET_OK;
+	gate_on_wait(&lc->gate, SERVICE_SOFT_AFTER_NS, call_waits, lc);
+	err = gate_hold(lc, &timing, reterr);
+	if (!err)
+		set_held(lc, true);
+	return err;
+}
+
+static void open_unless_holes(struct lifecycle *lc, uint64_t holes)
+{
+	if (!lc->service.held || holes)
+		return;
+	set_held(lc, false);
+	gate_open(lc);
+}
+
+/* ---- requests ---- */
+
+struct selection {
+	struct lifecycle *lc;
+	uint32_t object;
+	bool discard;
+	int residency; /* -1: any */
+};
+
+static bool may_discard(struct lifecycle *lc, uint32_t rule)
+{
+	return rule != RULE_NONE && lc->service.may_discard && lc->service.may_discard(lc->service.may_discard_arg, rule);
+}
+
+static bool selects(void *arg, const struct allocation *allocation)
+{
+	const struct selection *selection = arg;
+
+	if (selection->object != SERVICE_ALL && allocation->rule != selection->object)
+		return false;
+	if (selection->residency >= 0 && (int)allocation->residency != selection->residency)
+		return false;
+	return !selection->discard || may_discard(selection->lc, allocation->rule);
+}
+
+static enum residency target_of(enum service_verb verb)
+{
+	switch (verb) {
+	case SERVICE_OFFLOAD:
+		return RESIDENCY_HOST;
+	case SERVICE_PARK:
+		return RESIDENCY_PARKED;
+	case SERVICE_RESTORE:
+		return RESIDENCY_DEVICE;
+	case SERVICE_DISCARD:
+		break;
+	}
+	return RESIDENCY_EMPTY;
+}
+
+static const char *verb_name(enum service_verb verb)
+{
+	static const char *const names[] = {
+		[SERVICE_OFFLOAD] = "offload", [SERVICE_PARK] = "park", [SERVICE_RESTORE] = "restore", [SERVICE_DISCARD] = "discard"};
+
+	return names[verb];
+}
+
+static enum sublet_err serve(struct lifecycle *lc, const struct service_request *request, struct move_report *report,
+	struct errinfo *reterr)
+{
+	struct selection selection = {lc, request->object, request->verb == SERVICE_DISCARD, -1};
+	const struct move_request move = {
+		.target = target_of(request->verb),
+		.discard = selection.discard,
+		.selects = selects,
+		.arg = &selection,
+	};
+	char size[16];
+	enum sublet_err err;
+
+	*report = (struct move_report){0};
+	if (selection.discard && request->object != SERVICE_ALL && !may_discard(lc, request->object))
+		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
+			"the policy does not say that the bytes of this object may be lost: offload it, or give it the class 'regenerable'");
+	/* A hold costs the application a stop; a repeated request needs none. */
+	if (!mover_would_move(lc, &move, report))
+		return SUBLET_OK;
+	err = hold(lc, request->timeout_ns, reterr);
+	if (err)
+		return err;
+	err = mover_move(lc, &move, report, reterr);
+	open_unless_holes(lc, report->holes);
+	log_say(LOG_RESIDENCY, LOG_INFO, WHOSE_NONE, "%s: %s in %u allocations moved in %llu ms, %u failed, %s",
+		verb_name(request->verb), size_format(report->moved_bytes, size, sizeof(size)),
+		report->moved, (unsigned long long)(report->total_ns / CLOCK_NS_PER_MS), report->failed,
+		lc->service.held ? "held" : "open");
+	return err;
+}
+
+/* A call has waited long enough: park what is in host memory, fill what is empty, whichever way fits. */
+static enum sublet_err fill_holes(struct lifecycle *lc, enum residency from, enum residency first, enum residency second,
+	struct move_report *report, struct errinfo *reterr)
+{
+	struct selection selection = {lc, SERVICE_ALL, false, (int)from};
+	struct move_request move = {.target = first, .selects = selects, .arg = &selection};
+	enum sublet_err err = mover_move(lc, &move, report, reterr);
+
+	if (!err)
+		return err;
+	move.target = second;
+	return mover_move(lc, &move, report, reterr);
+}
+
+static void serve_waiting(struct lifecycle *lc)
+{
+	struct move_report host, empty;
+	struct errinfo error = {0};
+	char host_size[16], empty_size[16];
+	enum sublet_err err, err_empty;
+
+	if (!lc->service.held)
+		return;
+	err = fill_holes(lc, RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_DEVICE, &host, &error);
+	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
+	open_unless_holes(lc, empty.holes);
+	if (!lc->service.held)
+		log_limited(LOG_RESIDENCY, LOG_WARN, WHOSE_FRAMEWORK,
+			"a call waited in front of the shut gate: %s came back from host memory, %s of fresh pages were made, the gate is open",
+			size_format(host.moved_bytes, host_size, sizeof(host_size)),
+			size_format(empty.moved_bytes, empty_size, sizeof(empty_size)));
+	else if (err || err_empty)
+		log_limited(LOG_RESIDENCY, LOG_ERROR, WHOSE_NONE,
+			"calls wait in front of the shut gate, and %llu allocations can neither be parked nor restored: %s",
+			(unsigned long long)empty.holes, error.text);
+}
+
+/* ---- the thread ---- */
+
+static struct service_job *next_job(struct service *service)
+{
+	struct service_job *job = service->head;
+
+	if (job) {
+		service->head = job->next;
+		if (!service->head)
+			service->tail = NULL;
+	}
+	return job;
+}
+
+/* Something to do, or nothing any more. Caller holds the lock. False: stop. */
+static bool wait_for_work(struct service *service)
+{
+	/* What could not be served is tried again at this rate. */
+	bool tried = service->wanted;
+
+	while (!service->stop && !service->head) {
+		if (service->wanted && !tried)
+			return true;
+		if (tried) {
+			wait_changed(service, SERVICE_SOFT_AFTER_NS);
+			tried = false;
+		} else {
+			pthread_cond_wait(&service->changed, &service->lock.mutex);
+		}
+	}
+	return !service->stop;
+}
+
+static void *service_main(void *arg)
+{
+	struct lifecycle *lc = arg;
+	struct service *service = &lc->service;
+	struct driver_scope scope;
+	bool entered = false;
+
+	pthread_setname_np(pthread_self(), "sublet-service");
+	if (lc->config.thread_begins)
+		lc->config.thread_begins();
+	ranked_lock(&service->lock);
+	while (wait_for_work(service)) {
+		struct service_job *job = next_job(service);
+
+		service->busy = true;
+		ranked_unlock(&service->lock);
+		/* For good: no thread but this one makes these calls. */
+		if (!entered)
+			driver_enter(&lc->driver, &scope);
+		entered = true;
+		if (job)
+			job->err = serve(lc, job->request, job->report, job->error);
+		else
+			serve_waiting(lc);
+		ranked_lock(&service->lock);
+		service->busy = false;
+		if (job)
+			job->done = true;
+		pthread_cond_broadcast(&service->changed);
+	}
+	service->thread = SERVICE_STOPPED;
+	pthread_cond_broadcast(&service->changed);
+	ranked_unlock(&service->lock);
+	return NULL;
+}
+
+/* Caller holds the lock. */
+static enum sublet_err ensure_thread(struct lifecycle *lc, struct errinfo *reterr)
+{
+	struct service *service = &lc->service;
+	sigset_t all, before;
+	int error;
+
+	if (service->stop)
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the process ends");
+	if (service->thread == SERVICE_RUNNING)
+		return SUBLET_OK;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&service->handle, NULL, service_main, lc);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "no thread to serve requests on (%s)",
+			error == EAGAIN ? "thread limit reached" : "pthread_create failed");
+	service->thread = SERVICE_RUNNING;
+	return SUBLET_OK;
+}
+
+enum sublet_err service_do(struct lifecycle *lc, const struct service_request *request, struct move_report *ret_report,
+	struct errinfo *reterr)
+{
+	struct service *service = &lc->service;
+	struct service_job job = {.request = request, .report = ret_report, .error = reterr};
+
+	*ret_report = (struct move_report){0};
+	ranked_lock(&service->lock);
+	job.err = ensure_thread(lc, reterr);
+	if (!job.err) {
+		if (service->tail)
+			service->tail->next = &job;
+		else
+			service->head = &job;
+		service->tail = &job;
+		pthread_cond_broadcast(&service->changed);
+		while (!job.done && service->thread == SERVICE_RUNNING)
+			pthread_cond_wait(&service->changed, &service->lock.mutex);
+		if (!job.done)
+			job.err = errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the process ends");
+	}
+	ranked_unlock(&service->lock);
+	return job.err;
+}
+
+bool service_stop(struct lifecycle *lc, uint64_t wait_ns)
+{
+	struct service *service = &lc->service;
+	const uint64_t deadline = clock_now_ns() + wait_ns;
+	bool quiet, held;
+
+	/* Held by this thread itself when the process ends in a signal handler. */
+	if (!ranked_lock_within(&service->lock, wait_ns))
+		return false;
+	service->wanted = service->wanted || service->held;
+	pthread_cond_broadcast(&service->changed);
+	while (service->held && service->thread == SERVICE_RUNNING && clock_now_ns() < deadline)
+		wait_changed(service, CLOCK_NS_PER_MS);
+	service->stop = true;
+	__atomic_store_n(&lc->mover.stop, true, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&service->changed);
+	while (service->busy && clock_now_ns() < deadline)
+		wait_changed(service, CLOCK_NS_PER_MS);
+	quiet = !service->busy;
+	held = service->held;
+	ranked_unlock(&service->lock);
+	if (held)
+		gate_open(lc);
+	return quiet;
+}
+
+void service_release(struct lifecycle *lc)
+{
+	struct service *service = &lc->service;
+	bool started;
+
+	ranked_lock(&service->lock);
+	started = service->thread != SERVICE_NO_THREAD;
+	service->stop = true; /* a request under way is done to its end */
+	pthread_cond_broadcast(&service->changed);
+	ranked_unlock(&service->lock);
+	if (started)
+		pthread_join(service->handle, NULL);
+	gate_open(lc);
+	pthread_cond_destroy(&service->changed);
+	ranked_lock_release(&service->lock);
+}
+
+/* ---- objects ---- */
+
+static struct service_object *row_of(struct service_object *rows, size_t capacity, size_t *count, uint32_t rule)
+{
+	size_t filled = *count < capacity ? *count : capacity, at = 0;
+
+	while (at < filled && rows[at].rule < rule)
+		at++;
+	if (at < filled && rows[at].rule == rule)
+		return &rows[at];
+	if (*count < capacity) {
+		memmove(&rows[at + 1], &rows[at], (filled - at) * sizeof(*rows));
+		rows[at] = (struct service_object){.rule = rule};
+		(*count)++;
+		return &rows[at];
+	}
+	return NULL;
+}
+
+void service_objects(struct lifecycle *lc, struct service_object *rows, size_t capacity, size_t *ret_count)
+{
+	*ret_count = 0;
+	ranked_lock(&lc->records.lock);
+	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
+		struct service_object *row = row_of(rows, capacity, ret_count, allocation->rule);
+
+		if (!row)
+			continue;
+		row->count++;
+		row->bytes[allocation->residency] += allocation->span_bytes;
+		row->exposed_bytes += allocation->exposed ? allocation->span_bytes : 0;
+	}
+	ranked_unlock(&lc->records.lock);
+}

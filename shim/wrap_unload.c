@@ -1,0 +1,20 @@
+/* shim/wrap_unload.c
+ * GROUP(UNLOAD): before code goes away, the gate forgets the kernels it would ask for their names (gate_kernels_gone). */
+#include "shim/shim.h"
+
+#define UNLOAD(symbol, args)                                                                                           \
+	do {                                                                                                           \
+		if (shim_active())                                                                                     \
+			SHIM_OWN(gate_kernels_gone(&shim_lifecycle.gate));                                             \
+		return FORWARD(symbol, args);                                                                          \
+	} while (0)
+
+CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
+{
+	UNLOAD(cuModuleUnload, (hmod));
+}
+
+CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
+{
+	UNLOAD(cuLibraryUnload, (library));
+}

@@ -1,0 +1,179 @@
+"""tests/cli/session.py
+A session for the tests of its coordinator: one that is served, programs that have device memory in it, and the protocol spoken
+by hand, so that it can be spoken wrong. The layout is that of lifecycle/protocol.h."""
+import array
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import time
+
+import harness
+
+HOLDER = os.environ["SUBLET_TEST_HOLDER"]
+PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
+
+MAGIC, VERSION = 0x544C4253, 1
+HEADER = struct.Struct("<IHHIIQ")
+CLIENT, CONTROL = 1, 2
+MIB = 1 << 20
+
+with open(os.path.join(harness.SOURCE, "lifecycle/protocol.def")) as text:
+    TYPES = {name: number for number, name in enumerate(re.findall(r"^MESSAGE\((\w+),", text.read(), re.M), 1)}
+NAMES = {number: name for name, number in TYPES.items()}
+
+POLICY = """version: 1
+host_pool: 1GiB
+roles: [train, rollout]
+phases:
+  - {name: decode, roles: [rollout]}
+  - {name: update, roles: [train], idle: [rollout]}
+triggers: [{enter: decode, command: true}, {enter: update, command: true}]
+pinned: [{role: rollout, size: "<2MiB"}]
+objects:
+  - {name: kv_cache, match: {role: rollout, size: ">=64MiB"}, class: regenerable, resident: [decode], otherwise: discard,
+     exclusive: true}
+  - {name: scratch, match: {role: rollout, size: "16MiB..32MiB"}, class: regenerable, resident: [decode], otherwise: park}
+  - {name: weights, match: {role: rollout}, class: permanent, resident: [decode], otherwise: park}
+"""
+
+
+def message(kind, body=b"", serial=1, magic=MAGIC, version=VERSION, length=None):
+    number = TYPES[kind] if isinstance(kind, str) else kind
+    return HEADER.pack(magic, version, number, HEADER.size + len(body) if length is None else length, 0, serial) + body
+
+
+def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand"):
+    return message("HELLO", struct.pack("<IiQ68s64s4x", peer, os.getpid(), host_bytes, role, command))
+
+
+def amount(kind, size, exists=0, serial=1):
+    return message(kind, struct.pack("<QII", size, exists, 0), serial)
+
+
+class Peer:
+    """A connection of our own."""
+
+    def __init__(self, session):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(20)
+        folder = os.open(session, os.O_PATH)
+        self.socket.connect("/proc/self/fd/%d/socket" % folder)
+        os.close(folder)
+
+    def send(self, data, fds=()):
+        self.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+
+    def receive(self):
+        """(name, body, descriptors); ("END OF CONNECTION", b"", []) when the other side has closed."""
+        data, ancillary, _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(64))
+        if not data:
+            return "END OF CONNECTION", b"", []
+        fds = array.array("i")
+        for _, _, part in ancillary:
+            fds.frombytes(part)
+        return NAMES[HEADER.unpack_from(data)[2]], data[HEADER.size:], list(fds)
+
+    def join(self, **words):
+        self.send(hello(**words))
+        name, body, fds = self.receive()
+        assert name == "WELCOME", (name, body)
+        return body, fds
+
+    def close(self):
+        self.socket.close()
+
+
+def text_of(body):
+    return body.split(b"\0")[0].decode()
+
+
+class Holder:
+    """tests/cli/holder.c under `sublet run`."""
+
+    def __init__(self, case, sizes, *options, env=None):
+        words = [harness.EXE, "run", "--session", case.session, "--sim=1GiB", *options, "--", HOLDER, *map(str, sizes)]
+        self.child = subprocess.Popen(words, env=env or case.env, cwd=case.folder, stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=open(os.path.join(case.folder, "holder.err"), "a"), text=True)
+        self.pid = self.child.pid
+        case.children.append(self.child)
+        self.first = self.child.stdout.readline().strip()
+
+    def say(self, word):
+        self.child.stdin.write(word + "\n")
+        self.child.stdin.flush()
+        return self.child.stdout.readline().strip()
+
+    def end(self):
+        self.child.stdin.close()
+        return self.child.wait(timeout=60)
+
+
+class Case(harness.Case):
+    """self.session is a folder; what was started is ended."""
+
+    def setUp(self):
+        super().setUp()
+        self.session = os.path.join(self.folder, "session")
+        os.mkdir(self.session, 0o700)
+        self.policy = os.path.join(self.folder, "policy.yaml")
+        with open(self.policy, "w") as text:
+            text.write(POLICY)
+        self.children = []
+        self.env["SUBLET_SESSION"] = self.session
+
+    def tearDown(self):
+        for child in self.children:
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        self.sublet("ctl", "stop")
+        super().tearDown()
+
+    def given_served(self, *options, env=None, policy=True):
+        """A coordinator in the background; its pid."""
+        options = (*options, "--policy", self.policy) if policy else options
+        got = self.sublet("serve", "--background", *options, env=env or self.env)
+        self.assertEqual((got.returncode, got.stdout, got.stderr), (0, "", ""), got)
+        return self.given_status()["coordinator"]
+
+    def given_foreground(self, *options, env=None):
+        child = subprocess.Popen([harness.EXE, "serve", *options], env=env or self.env, cwd=self.folder, text=True,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.children.append(child)
+        self.assertIn("serving session", child.stderr.readline())
+        return child
+
+    def given_holder(self, sizes=(64, 8), *options, env=None):
+        holder = Holder(self, sizes, *options, env=env)
+        self.assertEqual(holder.first, "ready")
+        return holder
+
+    def given_json(self, *words):
+        got = self.sublet("ctl", *words, "--json")
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        return json.loads(got.stdout)
+
+    def given_status(self):
+        return self.given_json("status")
+
+    def given_objects(self):
+        return {row["object"]: row for row in self.given_json("objects")}
+
+    def given_log(self):
+        with open(os.path.join(self.session, "coordinator.log")) as text:
+            return text.read()
+
+    def given_log_has(self, part):
+        self.eventually(lambda: part in self.given_log(), part)
+
+    def eventually(self, holds, what="", seconds=20):
+        until = time.monotonic() + seconds
+        while not holds():
+            self.assertLess(time.monotonic(), until, "not within %d s: %s" % (seconds, what))
+            time.sleep(0.02)
