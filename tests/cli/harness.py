@@ -17,9 +17,15 @@ SIM_FOLDER = os.environ["SUBLET_TEST_SIM_FOLDER"]
 COMPILER = os.environ["SUBLET_TEST_COMPILER"]
 PAGE_WRITER = os.environ["SUBLET_TEST_PAGE_WRITER"]
 FORKER = os.environ["SUBLET_TEST_FORKER"]
+SANITIZE = os.environ["SUBLET_TEST_SANITIZE"]  # the option b_sanitize, of the command too
 
 # What a developer's shell may have set and what would change the outcome.
 UNWANTED = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "POSIXLY_CORRECT")
+
+
+def uninstrumented(reason):
+    """For a case that a command built with a sanitizer cannot go through, whatever is right or wrong with it."""
+    return unittest.skipIf(SANITIZE != "none", reason)
 
 
 class Case(unittest.TestCase):

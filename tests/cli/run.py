@@ -141,6 +141,7 @@ class Sanitizers(harness.Case):
         got = self.given_instrumented_run("address", "libasan")
         self.assertEqual((got.returncode, got.stdout), (7, "up\n"), got)
 
+    @harness.uninstrumented("the command itself would be started below another sanitizer's runtime")
     def thread_sanitizer_starts_under_the_preload(self):
         got = self.given_instrumented_run("thread", "libtsan")
         self.assertEqual((got.returncode, got.stdout), (7, "up\n"), got)

@@ -5,6 +5,7 @@ the same bytes on stdout and stderr (but for lines of Sublet that the program is
 read off the stats pages of the second run, where every program has to leave the numbers of expected.py. Then once more for
 each other way to serve (VARIANTS)."""
 import difflib
+import glob
 import os
 import signal
 import subprocess
@@ -19,6 +20,9 @@ import session_pages  # noqa: E402
 PROGRAMS = os.environ["SUBLET_TEST_PROGRAMS"]
 CAPACITY = "1GiB"
 LIMIT_S = 120  # a hang; the programs take milliseconds, on a loaded machine a few seconds
+# by tests/sanitize.sh valgrind: every process of each run is watched by memcheck, which takes minutes as it is
+MEMCHECK = bool(os.environ.get("SUBLET_TEST_MEMCHECK"))
+NOT_UNDER_MEMCHECK = {"fork_under_load": "memcheck runs one thread at a time, and those that never rest starve the one that forks"}
 
 
 class OnOff(harness.Case):
@@ -27,6 +31,9 @@ class OnOff(harness.Case):
     def given_run(self, program, env, words):
         env = dict(self.env, **program.env, **env)
         words = [*words, os.path.join(PROGRAMS, program.binary), *program.args]
+        if MEMCHECK:
+            words = ["valgrind", "--quiet", "--trace-children=yes", "--fair-sched=try", "--log-file=%s/memcheck.%%p" % self.folder,
+                     "--suppressions=%s/tests/valgrind.supp" % harness.SOURCE, *words]
         child = subprocess.Popen(words, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, start_new_session=True)
         try:
@@ -34,7 +41,16 @@ class OnOff(harness.Case):
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)  # its children too, which hold the pipes open
             self.fail("no end within %d s: %s\n%s" % (LIMIT_S, " ".join(words), b"".join(child.communicate()).decode()))
+        self.given_no_finding()
         return subprocess.CompletedProcess(words, child.returncode, out, err)
+
+    def given_no_finding(self):
+        """A quiet memcheck says nothing of a process without a fault."""
+        for path in glob.glob(os.path.join(self.folder, "memcheck.*")):
+            with open(path, errors="replace") as text:
+                said = text.read()
+            if said:
+                self.fail("%s:\n%s" % (path, said))
 
     def given_plain(self, program):
         machine = os.path.join(self.folder, "machine")
@@ -74,6 +90,8 @@ class OnOff(harness.Case):
     def given_program(self, program):
         if program.skip:
             self.skipTest(program.skip)
+        if MEMCHECK and program.name in NOT_UNDER_MEMCHECK:
+            self.skipTest(NOT_UNDER_MEMCHECK[program.name])
         off = self.given_plain(program)
         self.assertEqual(off.returncode, program.status, off)
         self.assertTrue(off.stdout, "a program that prints nothing compares nothing")
@@ -81,7 +99,7 @@ class OnOff(harness.Case):
         self.given_same(program, on, off, "as users run it")
         self.given_numbers(found, program.processes)
         for name, variables in expected.VARIANTS.items():
-            if name in program.without:
+            if name in program.without or MEMCHECK:
                 continue
             on, found = self.given_sublet(program, name, variables)
             self.given_same(program, on, off, name)

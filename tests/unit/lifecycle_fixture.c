@@ -1,10 +1,14 @@
 /* tests/unit/lifecycle_fixture.c */
 #include "tests/unit/lifecycle_fixture.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/sim/sim.h"
+
+#define CHILD_ALARM_S 10
 
 struct lifecycle fixture_lc;
 struct stats_page fixture_page;
@@ -112,4 +116,16 @@ void fixture_unlock_all(void)
 {
 	for (int rank = RANK_COUNT - 1; rank >= 0; rank--)
 		ranked_unlock(locks[rank]);
+}
+
+void fixture_child_begin(void)
+{
+	static const int of_crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS};
+
+	for (size_t i = 0; i < sizeof(of_crashes) / sizeof(of_crashes[0]); i++)
+		signal(of_crashes[i], SIG_DFL);
+	alarm(CHILD_ALARM_S);
+	sublet_sim_on_call(NULL);
+	ranked_lock_fork_child();
+	lifecycle_forget(&fixture_lc);
 }

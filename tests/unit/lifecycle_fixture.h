@@ -25,4 +25,8 @@ const char *fixture_end(void);
 void fixture_lock_all(void);
 void fixture_unlock_all(void);
 
+/* In a child just forked: forget, as the handler of the preloaded library does it. From then on a hang ends the child by SIGALRM
+ * and a crash by its own signal (cmocka's handlers would go on with the parent's tests). It has to end by _exit. */
+void fixture_child_begin(void);
+
 #endif

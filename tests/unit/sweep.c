@@ -22,7 +22,6 @@
 
 /* A child that waits at all waits for somebody who is not there. */
 #define CHILD_WAIT_NS 1000000000ull
-#define CHILD_ALARM_S 10
 
 static const char *const symbols[] = {
 	"*",
@@ -166,10 +165,7 @@ static void become_child(void)
 	enum child_found found;
 
 	forked = true;
-	alarm(CHILD_ALARM_S); /* a hang ends the child, and the test sees how it ended */
-	sublet_sim_on_call(NULL);
-	ranked_lock_fork_child();
-	lifecycle_forget(&fixture_lc);
+	fixture_child_begin();
 	found = child_forgot();
 	/* The helper has no caller to return to: the child would be without a thread. */
 	if (found == CHILD_WELL && !pthread_equal(pthread_self(), scenario_thread))

@@ -16,8 +16,6 @@
 #include "lifecycle/memory.h"
 #include "tests/unit/lifecycle_fixture.h"
 
-#define CHILD_ALARM_S 10
-
 static int setup(void **state)
 {
 	return fixture_begin() ? 0 : -1;
@@ -39,9 +37,7 @@ static int in_child(int (*use)(void))
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		alarm(CHILD_ALARM_S); /* a hang ends the child by SIGALRM */
-		ranked_lock_fork_child();
-		lifecycle_forget(&fixture_lc);
+		fixture_child_begin();
 		_exit(use());
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)

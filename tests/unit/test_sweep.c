@@ -310,7 +310,7 @@ int main(void)
 		TESTS(context_that_ends_unseen),
 		TESTS(access_replayed),
 		TESTS(free_during_capture),
-		cmocka_unit_test(hold_beside_work_with_each_call_failing), /* not forked: HACKING, Open */
+		TESTS(hold_beside_work),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

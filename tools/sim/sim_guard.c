@@ -52,6 +52,6 @@ void sim_guard_run(const struct sim_work *work, struct sim_context *ctx)
 	if (sigsetjmp(here, 0) == 0)
 		work->kind->run(work->arg);
 	else
-		__atomic_store_n(&ctx->sticky, CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELEASE);
+		ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
 	guard = outer;
 }

@@ -39,8 +39,7 @@ static void wait_value(const struct batch *batch, const CUstreamBatchMemOpParams
 		if (satisfied(seen, wide ? op->waitValue.value64 : op->waitValue.value, op->waitValue.flags, wide))
 			return;
 		/* A context that was lost, or a reset, must not leave a thread behind. */
-		if (__atomic_load_n(&sim_stopping, __ATOMIC_ACQUIRE) ||
-			__atomic_load_n(&batch->context->sticky, __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&sim_stopping, __ATOMIC_ACQUIRE) || batch->context->sticky)
 			return;
 		usleep(++rounds < 100 ? 20 : 200);
 	}

@@ -70,9 +70,10 @@ uint32_t sim_machine_scans(void);
 /* ---- contexts (sim_context.c) ---- */
 struct sim_context {
 	int device;
-	bool primary, alive;
+	bool primary;
+	_Atomic bool alive; /* read without sim_lock by threads that use a context while another one ends it */
 	unsigned retained, flags;
-	CUresult sticky; /* the error of a lost context, else 0 */
+	_Atomic CUresult sticky; /* the error of a lost context, else 0; read as `alive` is */
 	struct sim_stream *streams;
 	struct sim_stream *legacy;
 	uint32_t peers; /* devices this context may access */

@@ -109,17 +109,17 @@ static void start(const char *how, CUcontext context)
 	} else if (strcmp(how, "fork_exec") == 0) {
 		child = fork();
 		if (child == 0) {
-			execv("/proc/self/exe", words);
+			execv(self, words);
 			_exit(127);
 		}
 	} else if (strcmp(how, "vfork_exec") == 0) {
 		child = vfork();
 		if (child == 0) {
-			execv("/proc/self/exe", words);
+			execv(self, words);
 			_exit(127);
 		}
 	} else if (strcmp(how, "spawn") == 0) {
-		printf("posix_spawn -> %d\n", posix_spawn(&child, "/proc/self/exe", NULL, NULL, words, environ));
+		printf("posix_spawn -> %d\n", posix_spawn(&child, self, NULL, NULL, words, environ));
 	} else if (strcmp(how, "system") == 0) {
 		printf("system -> %d\n", system("echo a shell; exit 3"));
 		return;

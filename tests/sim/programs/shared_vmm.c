@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 		char number[12];
 
 		snprintf(number, sizeof(number), "%d", sockets[1]);
-		execl("/proc/self/exe", argv[0], "import", number, (char *)NULL);
+		execl(argv[0], argv[0], "import", number, (char *)NULL);
 		_exit(127);
 	}
 	send_fd(sockets[0], fd);
