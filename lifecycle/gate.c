@@ -211,6 +211,7 @@ void gate_init(struct gate *gate, bool fences)
 void gate_release(struct gate *gate)
 {
 	gate_set(gate, 0);
+	gate_kernels_gone(gate); /* slots outlive it */
 	ranked_lock_release(&gate->kernels_lock);
 }
 

@@ -36,9 +36,9 @@ fi
 # link order: the tests preload libsublet.so, which then comes before the runtime of an instrumented program
 export ASAN_OPTIONS=verify_asan_link_order=0:abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-export TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1
+export TSAN_OPTIONS=exitcode=66:second_deadlock_stack=1:die_after_fork=0 # forked children of the sweep start threads
 
-BOUND_S=900 # of one suite: several times what the longest takes on two cores
+BOUND_S=1800 # of one suite: several times what the longest takes on two cores
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failed=0
@@ -80,7 +80,10 @@ address)
 	# but for 'cross', which builds a second time, uninstrumented
 	run_suite --suite cli --no-suite second_build
 	;;
-thread) run_suite --suite lifecycle ;;
+thread)
+	run_suite --suite lifecycle
+	run_suite residency_sweep # with copies and threads at each of some thousand runs: as long as the rest together, twice
+	;;
 valgrind) SUBLET_TEST_MEMCHECK=1 run_suite $(python3 tests/sim/expected.py) ;;
 esac
 say_table || failed=1
