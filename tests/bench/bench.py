@@ -388,15 +388,16 @@ class Bench:
         if importlib.util.find_spec("torch") is None:
             raise WorkerError("no Python module 'torch'")
         quick = self.options.quick
-        # One process of Python is lastingly faster or slower than the next by some percent, so many pairs tell more than
-        # many bursts; pairs of a group start together, since starting takes longer than measuring. Both of a pair keep to
-        # the same cores: they never work at the same time, and cores differ.
-        groups, pairs, count = (1, 2, 8) if quick else (5, 4, 8)
-        sizes = {"small": 30, "large": 8}
+        # A burst of some steps takes 10 % more or less than the next one, plain or not, so many short ones in turn tell more
+        # than few long ones; and some pairs of processes, since those differ too. Pairs of a group start together, since
+        # starting takes long. Both of a pair keep to the same cores: they never work at the same time, and cores differ.
+        groups, pairs = (1, 2) if quick else (3, 4)
+        counts = {"small": 20 if quick else 160, "large": 6 if quick else 10}
+        sizes = {"small": 4, "large": 6}
         made = {size: [] for size in sizes}
         argv = [sys.executable, os.path.join(HERE, "train_worker.py")]
         mine = sorted(os.sched_getaffinity(0))
-        share = max(1, len(mine) // pairs)
+        share = min(2, max(1, len(mine) // pairs))  # one thread computes forwards, one backwards
         cores = [set(mine[i * share : (i + 1) * share] or mine) for i in range(pairs)]
         # The order of sets and dictionaries, and where things lie, are part of a process's speed: the same for both of a pair,
         # and others for each pair by the length of what lies above the stack.
@@ -416,13 +417,14 @@ class Bench:
                     pair.ready(120)
                     for size in sizes:
                         made[size].append([])
-                for i in range(count):
+                for i in range(max(counts.values())):
                     if self.left() < 15 and i >= 4:
                         break
                     for j, pair in enumerate(group):  # one at a time: nothing else runs beside a burst
                         for size, n in sizes.items():
-                            rounds = made[size][len(made[size]) - pairs + j]
-                            rounds.append(tuple(int(a) / n for a in pair.ask(i + j, f"{size} {n}")))
+                            if i < counts[size]:
+                                rounds = made[size][len(made[size]) - pairs + j]
+                                rounds.append(tuple(int(a) / n for a in pair.ask(i + j, f"{size} {n}")))
         for size in sizes:
             what = "launching is the work" if size == "small" else "the device is busy"
             self.row_of_bursts(f"training step, {size} ({what})", made[size], bar=0.995, as_speed=True)

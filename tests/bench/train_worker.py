@@ -55,7 +55,7 @@ class Training:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def measure(self, steps, warm=2):
+    def measure(self, steps, warm=1):
         for _ in range(warm):
             self.step()
         self.wait()
