@@ -29,7 +29,7 @@ void host_pool_init(struct host_pool *pool)
 
 void host_pool_forget(struct host_pool *pool)
 {
-	pool->free = pool->stranded = NULL;
+	pool->free = pool->condemned = pool->stranded = NULL;
 	pool->bytes = pool->free_bytes = 0;
 	pool->count = pool->free_count = 0;
 	pool->kind = HOST_POOL_NONE;
@@ -318,6 +318,11 @@ void host_pool_put(struct lifecycle *lc, struct host_extent *list)
 		struct host_extent *extent = list, **link = first_of_size(pool, extent->bytes);
 
 		list = extent->next;
+		if (extent->exposed) {
+			extent->next = pool->condemned;
+			pool->condemned = extent;
+			continue;
+		}
 		extent->next = *link;
 		extent->other_size = NULL;
 		if (*link) {
@@ -357,15 +362,48 @@ static struct host_extent **first_to_go(struct host_pool *pool, uint64_t but)
 	return best;
 }
 
+/* One that is in no list any more ends. Returns its bytes. */
+static uint64_t end_extent(struct lifecycle *lc, struct host_extent *extent)
+{
+	struct host_pool *pool = &lc->host_pool;
+	const uint64_t bytes = extent->bytes;
+
+	destroy(lc, extent);
+	count(lc, -(int64_t)bytes);
+	if (pool->hooks.give)
+		pool->hooks.give(pool->hooks.arg, bytes);
+	return bytes;
+}
+
+/* Returns the bytes of them. */
+static uint64_t end_condemned(struct lifecycle *lc)
+{
+	struct host_pool *pool = &lc->host_pool;
+	struct host_extent *list;
+	uint64_t gone = 0;
+
+	ranked_lock(&pool->lock);
+	list = pool->condemned;
+	pool->condemned = NULL;
+	ranked_unlock(&pool->lock);
+	while (list) {
+		struct host_extent *next = list->next;
+
+		gone += end_extent(lc, list);
+		list = next;
+	}
+	return gone;
+}
+
 uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but)
 {
 	struct host_pool *pool = &lc->host_pool;
-	uint64_t gone = 0;
+	uint64_t gone;
 
 	retry_stranded(lc);
+	gone = end_condemned(lc);
 	while (gone < bytes) {
 		struct host_extent *extent, **link;
-		uint64_t of;
 
 		ranked_lock(&pool->lock);
 		link = first_to_go(pool, but);
@@ -373,12 +411,7 @@ uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but)
 		ranked_unlock(&pool->lock);
 		if (!extent)
 			break;
-		of = extent->bytes;
-		destroy(lc, extent);
-		count(lc, -(int64_t)of);
-		if (pool->hooks.give)
-			pool->hooks.give(pool->hooks.arg, of);
-		gone += of;
+		gone += end_extent(lc, extent);
 	}
 	return gone;
 }
@@ -536,6 +569,7 @@ enum sublet_err host_pool_take(struct lifecycle *lc, int device, uint64_t bytes,
 
 	if (err)
 		return err;
+	end_condemned(lc);
 	extent = take_free(lc, bytes);
 	if (extent) {
 		result = admit(lc, extent, device);

@@ -29,6 +29,7 @@ struct host_extent {
 	uint64_t devices; /* a bit for each that may use it at `address` */
 	bool held;        /* the handle is ours to release; false for a registered memfd */
 	bool mapped;      /* at `address` */
+	bool exposed;     /* the application holds a handle of it: nobody else's bytes go there */
 	struct host_extent *next; /* in its allocation, or among the free ones of its size */
 	struct host_extent *other_size; /* of the first free one of a size: that of the next size */
 };
@@ -60,6 +61,7 @@ struct host_pool {
 	uint64_t bytes;          /* all extents of this process; under lock */
 	uint64_t free_bytes;     /* those in `free`; under lock */
 	uint32_t count, free_count; /* under lock */
+	struct host_extent *condemned; /* exposed ones that were put back, to be destroyed by the taking thread; under lock */
 	struct host_extent *stranded; /* destroyed, but not yet taken back by the driver; the taking thread's */
 	enum host_pool_kind kind; /* the taking thread's, as what follows */
 	CUmemAllocationProp prop;
@@ -86,7 +88,8 @@ bool host_pool_can_park(struct lifecycle *lc, int device);
 enum sublet_err host_pool_take(struct lifecycle *lc, int device, uint64_t bytes, struct host_extent **ret_extent,
 	struct errinfo *reterr);
 
-/* Keep a list of extents, linked by next, for the next use. Nothing maps them but the pool. Any thread, no driver call. */
+/* Keep a list of extents, linked by next, for the next use. Nothing maps them but the pool; exposed ones
+ * are destroyed at the next take or trim. Any thread, no driver call. */
 void host_pool_put(struct lifecycle *lc, struct host_extent *list);
 
 /* Up front: create extents of @extent_bytes until the pool has @bytes in all. Says how far it is, at level info, every second

@@ -103,18 +103,13 @@ void mover_forget(struct mover *mover)
 
 /* ---- choosing ---- */
 
-static bool is_hole(enum residency residency)
-{
-	return residency == RESIDENCY_HOST || residency == RESIDENCY_EMPTY;
-}
-
 uint64_t mover_holes(struct lifecycle *lc)
 {
 	uint64_t holes = 0;
 
 	ranked_lock(&lc->records.lock);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
-		holes += is_hole(allocation->residency);
+		holes += residency_is_hole(allocation->residency);
 	ranked_unlock(&lc->records.lock);
 	return holes;
 }
@@ -141,7 +136,7 @@ static void choose_locked(struct run *run)
 			report->already_bytes += allocation->span_bytes;
 			continue;
 		}
-		if (allocation->exposed) {
+		if (allocation->exposed && !residency_is_hole(allocation->residency)) {
 			count_skipped(report, allocation);
 			if (!report->text[0])
 				snprintf(report->text, sizeof(report->text),
@@ -174,7 +169,7 @@ bool mover_would_move(struct lifecycle *lc, const struct move_request *request, 
 	ranked_lock(&lc->records.lock);
 	choose_locked(&run);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
-		ret_report->holes += is_hole(allocation->residency);
+		ret_report->holes += residency_is_hole(allocation->residency);
 	ranked_unlock(&lc->records.lock);
 	return run.count > 0;
 }

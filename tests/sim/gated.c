@@ -1,4 +1,4 @@
-/* tests/sim/gated.c rows|callback|cancel|end
+/* tests/sim/gated.c rows|callback|pins|cancel|end
  * A program that shuts the gate of the Sublet it runs under, from inside: gated.py says where in libsublet.so the functions
  * are, which no program can call by name. What the entry points do is seen in the simulated driver's counts. */
 #include "shim/cuda_abi.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lifecycle/gate.h"
+#include "lifecycle/lifecycle.h"
 
 static const struct gate_timing patient = {.deadline_ns = 60000000000ull, .timeout_ns = 60000000000ull};
 
@@ -248,6 +248,72 @@ static int cancelled(void)
 	return 0;
 }
 
+/* ---- calls that get hold of the pages themselves ---- */
+
+struct pin {
+	CUresult (*call)(void);
+	pthread_t thread;
+	CUresult result;
+	int over; /* atomic */
+};
+
+static CUresult retain_pages(void)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)block);
+
+	return result == CUDA_SUCCESS ? cuMemRelease(handle) : result;
+}
+
+static CUresult export_pages(void)
+{
+	int fd = -1;
+	CUresult result = cuMemGetHandleForAddressRange(&fd, block, 1 << 20, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+
+	if (result == CUDA_SUCCESS)
+		close(fd);
+	return result;
+}
+
+static void *call_pin(void *arg)
+{
+	struct pin *pin = arg;
+
+	pin->result = cuCtxSetCurrent(context);
+	if (pin->result == CUDA_SUCCESS)
+		pin->result = pin->call();
+	__atomic_store_n(&pin->over, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+#define PINS 2
+
+static int pinned(void)
+{
+	struct pin pins[PINS] = {{.call = retain_pages}, {.call = export_pages}};
+
+	shut();
+	for (size_t i = 0; i < PINS; i++)
+		NEED(pthread_create(&pins[i].thread, NULL, call_pin, &pins[i]) == 0);
+	usleep(100000);
+	for (size_t i = 0; i < PINS; i++)
+		NEED(!__atomic_load_n(&pins[i].over, __ATOMIC_ACQUIRE));
+	open_gate(lifecycle);
+	for (size_t i = 0; i < PINS; i++) {
+		pthread_join(pins[i].thread, NULL);
+		NEED(pins[i].result == CUDA_SUCCESS);
+	}
+	for (size_t i = 0; i < PINS; i++) {
+		NEED(cuMemFree_v2(block) == CUDA_SUCCESS && cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS);
+		/* Each alone says that the pages stay. */
+		pins[i].result = pins[i].call();
+		NEED(pins[i].result == CUDA_SUCCESS);
+		NEED(((const struct allocation *)lifecycle->records.live)->exposed);
+	}
+	printf("pins waited\n");
+	return 0;
+}
+
 /* ---- the end of the process, while held ---- */
 
 static void set_at_the_end(void)
@@ -280,6 +346,8 @@ int main(int argc, char **argv)
 	NEED(cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS);
 	if (strcmp(argv[1], "rows") == 0)
 		return all_rows();
+	if (strcmp(argv[1], "pins") == 0)
+		return pinned();
 	if (strcmp(argv[1], "callback") == 0)
 		return callbacks();
 	return strcmp(argv[1], "end") == 0 ? ended() : cancelled();

@@ -36,6 +36,9 @@ class Gated(harness.Case):
     def call_back_that_makes_a_gated_call_does_not_wait(self):
         self.assertIn("call-backs passed", self.given_run("callback"))
 
+    def calls_that_get_hold_of_pages_wait_and_expose_them(self):
+        self.assertIn("pins waited", self.given_run("pins"))
+
     def thread_cancelled_in_front_of_the_gate_leaves_nothing(self):
         self.assertIn("cancelled", self.given_run("cancel"))
 
