@@ -54,7 +54,7 @@ struct residency_move {
 	uint64_t staging;         /* where `fresh` is mapped meanwhile, 0: nowhere, or at the final address */
 	struct context_mark done; /* behind its copies */
 	bool copying;             /* submitted, not yet waited for */
-	bool committed, skipped, failed; /* the mover's */
+	bool begun, committed, skipped, failed; /* the mover's */
 	bool mismatch;            /* verify: the bytes are not those that were left */
 };
 

@@ -31,6 +31,8 @@ static bool is_managed(CUdeviceptr address, size_t bytes)
 		if (!is_managed(address, bytes))                                                                       \
 			return call;                                                                                   \
 		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
+		if (!slot_)                                                                                            \
+			return GATE_REFUSAL;                                                                           \
 		result_ = call;                                                                                        \
 		gate_leave(slot_);                                                                                     \
 		return result_;                                                                                        \

@@ -1,4 +1,4 @@
-/* tests/sim/gated.c rows|callback|pins|cancel|end
+/* tests/sim/gated.c rows|callback|pins|away|cancel|end
  * A program that shuts the gate of the Sublet it runs under, from inside: gated.py says where in libsublet.so the functions
  * are, which no program can call by name. What the entry points do is seen in the simulated driver's counts. */
 #include "shim/cuda_abi.h"
@@ -323,6 +323,40 @@ static void set_at_the_end(void)
 		printf("at the end: %d\n", (int)cuMemsetD8_v2(block, 2, 1 << 20));
 }
 
+static unsigned char pattern[1 << 20];
+
+/* The handler of a program that saves what it has; it was registered later than Sublet's and runs before, or before and runs
+ * after. */
+static void save(void)
+{
+	static unsigned char copy[1 << 20];
+
+	CUresult result;
+
+	if (!done)
+		return;
+	result = cuMemcpyDtoH_v2(copy, block, sizeof(copy));
+	printf("saved: %d, %s\n", (int)result, memcmp(copy, pattern, sizeof(copy)) ? "other bytes" : "the same bytes");
+	fflush(stdout);
+}
+
+static int away(void)
+{
+	enum sublet_err (*serve)(struct lifecycle *, const struct service_request *, struct move_report *, struct errinfo *) =
+		(__typeof__(serve))inside("SERVICE_DO");
+	const struct service_request request = {.verb = SERVICE_OFFLOAD, .object = SERVICE_ALL};
+	struct move_report report;
+	struct errinfo error;
+
+	for (size_t i = 0; i < sizeof(pattern); i++)
+		pattern[i] = (unsigned char)(i * 7 + (i >> 8));
+	NEED(cuMemcpyHtoD_v2(block, pattern, sizeof(pattern)) == CUDA_SUCCESS);
+	memset(&lifecycle->host_pool.hooks, 0, sizeof(lifecycle->host_pool.hooks)); /* no coordinator to give credit */
+	NEED(serve(lifecycle, &request, &report, &error) == SUBLET_OK && report.moved == 1);
+	done = 1;
+	return 0;
+}
+
 static int ended(void)
 {
 	shut();
@@ -335,7 +369,7 @@ int main(int argc, char **argv)
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
 	CUdevice device;
 
-	atexit(set_at_the_end);
+	atexit(argc == 2 && strcmp(argv[1], "away") == 0 ? save : set_at_the_end);
 	hold = (__typeof__(hold))inside("GATE_HOLD");
 	open_gate = (__typeof__(open_gate))inside("GATE_OPEN");
 	lifecycle = inside("LIFECYCLE");
@@ -346,6 +380,8 @@ int main(int argc, char **argv)
 	NEED(cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS);
 	if (strcmp(argv[1], "rows") == 0)
 		return all_rows();
+	if (strcmp(argv[1], "away") == 0)
+		return away();
 	if (strcmp(argv[1], "pins") == 0)
 		return pinned();
 	if (strcmp(argv[1], "callback") == 0)
