@@ -31,7 +31,7 @@ CUresult drain_passed(struct lifecycle *lc, struct context_mark *marks, uint32_t
 		if (result == CUDA_ERROR_NOT_READY)
 			return result;
 		context_mark_give_back(&lc->contexts, last);
-		--*count;
+		*count -= *count > 0; /* none is left in a child that was forked in the middle of this */
 		if (result != CUDA_SUCCESS && !context_says_lost(result)) {
 			drain_give_up(lc, marks, count);
 			return CUDA_ERROR_NOT_SUPPORTED;
@@ -42,8 +42,12 @@ CUresult drain_passed(struct lifecycle *lc, struct context_mark *marks, uint32_t
 
 void drain_give_up(struct lifecycle *lc, struct context_mark *marks, uint32_t *count)
 {
-	while (*count)
-		context_mark_give_back(&lc->contexts, &marks[--*count]);
+	while (*count) {
+		struct context_mark *last = &marks[*count - 1];
+
+		context_mark_give_back(&lc->contexts, last);
+		*count -= *count > 0; /* as above */
+	}
 }
 
 bool drain_pause(uint64_t *pause_ns, uint64_t until_ns)
@@ -162,7 +166,7 @@ CUresult drainer_drain(struct lifecycle *lc, uint64_t until_ns, CUcontext *ret_c
 			if (result == CUDA_ERROR_NOT_READY && !gate_is_ending(&lc->gate) && drain_pause(&pause_ns, until_ns)) {
 				result = CUDA_SUCCESS;
 			} else if (result == CUDA_ERROR_NOT_READY) {
-				*ret_context = drainer->marks[drainer->count - 1].handle;
+				*ret_context = drainer->count ? drainer->marks[drainer->count - 1].handle : NULL;
 				drain_give_up(lc, drainer->marks, &drainer->count);
 				return CUDA_ERROR_TIMEOUT;
 			}
