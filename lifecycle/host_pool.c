@@ -366,12 +366,12 @@ static struct host_extent **first_to_go(struct host_pool *pool, uint64_t but)
 static uint64_t end_extent(struct lifecycle *lc, struct host_extent *extent)
 {
 	struct host_pool *pool = &lc->host_pool;
-	const uint64_t bytes = extent->bytes;
+	const uint64_t bytes = extent->bytes, number = extent->number;
 
 	destroy(lc, extent);
 	count(lc, -(int64_t)bytes);
 	if (pool->hooks.give)
-		pool->hooks.give(pool->hooks.arg, bytes);
+		pool->hooks.give(pool->hooks.arg, bytes, number);
 	return bytes;
 }
 
@@ -442,12 +442,14 @@ static enum sublet_err say_full(struct lifecycle *lc, uint64_t bytes, const char
 	idle = pool->free_bytes;
 	used_count = pool->count - pool->free_count;
 	ranked_unlock(&pool->lock);
+	if (why[0]) /* it says who holds what, this process among them */
+		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "host pool is full: %s needed; %s",
+			size_format(bytes, needed, sizeof(needed)), why);
 	return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0,
-		"host pool is full: %s needed, cap %s, this process holds %s in %u extents and keeps %s%s%s",
+		"host pool is full: %s needed, cap %s, this process holds %s in %u extents and keeps %s",
 		size_format(bytes, needed, sizeof(needed)),
 		lc->config.host_pool_bytes ? size_format(lc->config.host_pool_bytes, cap, sizeof(cap)) : "none",
-		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)),
-		why[0] ? "; " : "", why);
+		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)));
 }
 
 /* Room for @bytes more under the cap of this process and by the session's ledger; where it may @trim, kept extents of other
@@ -456,7 +458,7 @@ static enum sublet_err take_credit(struct lifecycle *lc, uint64_t bytes, bool tr
 {
 	struct host_pool *pool = &lc->host_pool;
 	const uint64_t cap = lc->config.host_pool_bytes;
-	char why[96] = "";
+	char why[PROTOCOL_TEXT_BYTES] = "";
 
 	if (cap && pool->bytes + bytes > cap && trim && bytes <= cap)
 		host_pool_trim(lc, pool->bytes + bytes - cap, bytes);
@@ -482,16 +484,18 @@ static struct host_extent *take_of_session(struct lifecycle *lc, int device, uin
 	struct host_pool *pool = &lc->host_pool;
 	struct host_extent *extent;
 	const char *step;
+	const uint64_t number = ++pool->last_number;
 	CUresult result;
 	int fd;
 
 	if (pool->kind != HOST_POOL_NUMA || !pool->exportable || !pool->hooks.take ||
-		!pool->hooks.take(pool->hooks.arg, bytes, &fd))
+		!pool->hooks.take(pool->hooks.arg, bytes, number, &fd))
 		return NULL;
 	extent = calloc(1, sizeof(*extent));
 	result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (extent) {
 		extent->bytes = bytes;
+		extent->number = number;
 		result = lc->driver.MemImportFromShareableHandle(&extent->handle, (void *)(intptr_t)fd,
 			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 		extent->held = result == CUDA_SUCCESS;
@@ -506,12 +510,12 @@ static struct host_extent *take_of_session(struct lifecycle *lc, int device, uin
 	if (extent)
 		destroy(lc, extent);
 	if (pool->hooks.give)
-		pool->hooks.give(pool->hooks.arg, bytes);
+		pool->hooks.give(pool->hooks.arg, bytes, number);
 	return NULL;
 }
 
 /* Tell the session of a new extent. Without it the extent works all the same, its bytes just end with this process. */
-static void share(struct lifecycle *lc, const struct host_extent *extent, int fd)
+static void share(struct lifecycle *lc, struct host_extent *extent, int fd)
 {
 	struct host_pool *pool = &lc->host_pool;
 
@@ -520,10 +524,12 @@ static void share(struct lifecycle *lc, const struct host_extent *extent, int fd
 		fd = -1;
 	if (fd < 0)
 		return;
-	if (pool->hooks.made)
-		pool->hooks.made(pool->hooks.arg, extent->bytes, fd);
-	else
+	if (!pool->hooks.made) {
 		close(fd);
+		return;
+	}
+	extent->number = ++pool->last_number;
+	pool->hooks.made(pool->hooks.arg, extent->bytes, extent->number, fd);
 }
 
 static enum sublet_err create(struct lifecycle *lc, int device, uint64_t bytes, bool trim, struct host_extent **ret_extent,
@@ -556,7 +562,7 @@ static enum sublet_err create(struct lifecycle *lc, int device, uint64_t bytes, 
 	destroy(lc, extent);
 give:
 	if (pool->hooks.give)
-		pool->hooks.give(pool->hooks.arg, bytes);
+		pool->hooks.give(pool->hooks.arg, bytes, 0);
 	return err;
 }
 
