@@ -243,6 +243,41 @@ static int setup_without_numa(void **state)
 	return setup(state);
 }
 
+static void row_9_a_restore_that_had_no_room_works_later_and_again(void **state)
+{
+	struct block block = new_block(150 * MIB, 1);
+	CUdeviceptr other;
+
+	for (int cycle = 0; cycle < 3; cycle++) {
+		DONE(SERVICE_OFFLOAD, SERVICE_ALL);
+		OK(cuMemAlloc_v2(&other, 150 * MIB));
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(ask(SERVICE_RESTORE, SERVICE_ALL), SUBLET_ERR_NOMEM);
+			assert_int_equal(residency_of(&block), RESIDENCY_HOST);
+			assert_true(shut());
+		}
+		OK(cuMemFree_v2(other));
+		DONE(SERVICE_RESTORE, SERVICE_ALL);
+		assert_false(shut());
+		assert_true(same_bytes(&block));
+	}
+}
+
+static void row_14_and_15_a_call_on_what_is_still_away_waits_for_it(void **state)
+{
+	struct block weights = block_of_rule(4 * MIB, 1, 0), cache = block_of_rule(6 * MIB, 2, 1);
+	struct caller caller;
+
+	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
+	DONE(SERVICE_RESTORE, 0);
+	assert_int_equal(residency_of(&weights), RESIDENCY_DEVICE);
+	begin_call(&caller, &cache); /* a thread of the background that has not heard of it */
+	end_call(&caller);
+	assert_false(shut());
+	assert_int_equal(residency_of(&cache), RESIDENCY_PARKED);
+	assert_true(same_bytes(&weights) && same_bytes(&cache));
+}
+
 /* A hold that does not come about leaves everything. */
 static void a_capture_in_the_way_is_an_error_that_moves_nothing(void **state)
 {
@@ -448,6 +483,8 @@ int main(void)
 		CASE(a_call_that_waits_a_second_finds_the_bytes_parked),
 		CASE(a_call_that_waits_finds_fresh_pages_where_all_was_discarded),
 		cmocka_unit_test_setup_teardown(a_call_that_nothing_serves_waits_until_there_is_room, setup_without_numa, teardown),
+		CASE(row_9_a_restore_that_had_no_room_works_later_and_again),
+		CASE(row_14_and_15_a_call_on_what_is_still_away_waits_for_it),
 		CASE(a_capture_in_the_way_is_an_error_that_moves_nothing),
 		CASE(a_request_that_fails_opens_the_gate_again),
 		CASE(freeing_what_is_away_opens_the_gate_with_the_next_request),
