@@ -523,6 +523,11 @@ class Ledger(session.Case):
         self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) == before)
         self.assertEqual(self.given_pool(), (0, 0))
 
+    def given_kept(self):
+        """Which of our files the coordinator has open."""
+        links = [os.readlink(os.path.join("/proc/%d/fd" % self.pid, fd)) for fd in os.listdir("/proc/%d/fd" % self.pid)]
+        return [file for file in range(len(self.files)) if self.files[file].name in links]
+
     def only_the_destroyed_one_of_many_extents_loses_its_descriptor(self):
         one = self.given_client()
         for extent in (1, 2, 3):
@@ -530,14 +535,15 @@ class Ledger(session.Case):
         one.send(amount("GIVE", 64 * MIB, extent=2))
         one.close()
         self.eventually(lambda: self.given_pool() == (128, 128))
+        self.assertEqual(self.given_kept(), [1, 3])
         other = self.given_client()
         other.send(amount("TAKE", 64 * MIB, extent=7, serial=5))
         _, _, fds = other.receive()
+        taken = next(file for file in (1, 3) if os.path.sameopenfile(fds[0], self.files[file].fileno()))
         os.close(fds[0])
-        before = len(os.listdir("/proc/%d/fd" % self.pid))
         other.send(amount("GIVE", 64 * MIB, extent=7))  # by the number of who has it now
-        self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) == before - 1)
-        self.assertEqual(self.given_pool(), (64, 64))
+        self.eventually(lambda: self.given_pool() == (64, 64))
+        self.assertEqual(self.given_kept(), [4 - taken])
 
     def what_a_client_brings_from_an_earlier_coordinator_counts(self):
         one = self.given_client(host_bytes=900 * MIB)
