@@ -34,7 +34,7 @@ struct client_question {
 
 /* Given up on; when the answer comes after all, what it grants goes back. */
 struct client_late {
-	uint64_t serial, bytes;
+	uint64_t serial, bytes, extent;
 };
 
 struct client_request {

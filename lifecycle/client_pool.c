@@ -16,18 +16,18 @@
 
 enum asked { ASKED_YES, ASKED_NO, ASKED_NOBODY /* not joined, or no answer in time */ };
 
-static void remember_late(struct client *client, uint64_t serial, uint64_t bytes)
+static void remember_late(struct client *client, uint64_t serial, uint64_t bytes, uint64_t extent)
 {
-	client->late[client->late_next++ % CLIENT_LATE] = (struct client_late){serial, bytes};
+	client->late[client->late_next++ % CLIENT_LATE] = (struct client_late){serial, bytes, extent};
 }
 
-static void give_locked(struct client *client, uint64_t bytes, bool exists)
+static void give_locked(struct client *client, uint64_t bytes, uint64_t extent)
 {
 	struct protocol_message message;
 
 	protocol_begin(&message, PROTOCOL_GIVE, ++client->serial);
 	message.amount.bytes = bytes;
-	message.amount.exists = exists;
+	message.amount.extent = extent;
 	client_send(client, 0, &message, -1);
 }
 
@@ -46,15 +46,16 @@ void client_answered(struct client *client, const struct protocol_message *messa
 		if (client->late[i].serial != message->header.serial || !message->header.serial)
 			continue;
 		if (message->verdict.granted)
-			give_locked(client, client->late[i].bytes, message->header.type == PROTOCOL_TAKEN);
+			give_locked(client, client->late[i].bytes, client->late[i].extent);
 		client->late[i].serial = 0;
 	}
 	if (fd >= 0)
 		close(fd);
 }
 
-/* Caller holds the lock. The descriptor of a yes is in *ret_fd, -1 where none came. */
-static enum asked ask(struct client *client, enum protocol_type type, uint64_t bytes, char *why, size_t why_size, int *ret_fd)
+/* Caller holds the lock. @extent: the number of what is taken, or 0. The descriptor of a yes is in *ret_fd, -1 where none came. */
+static enum asked ask(struct client *client, enum protocol_type type, uint64_t bytes, uint64_t extent, char *why, size_t why_size,
+	int *ret_fd)
 {
 	const uint64_t deadline = clock_now_ns() + ANSWER_WAIT_NS;
 	struct client_question *question = &client->question;
@@ -70,13 +71,14 @@ static enum asked ask(struct client *client, enum protocol_type type, uint64_t b
 	connection = client->connection;
 	protocol_begin(&message, type, ++client->serial);
 	message.amount.bytes = bytes;
+	message.amount.extent = extent;
 	*question = (struct client_question){.serial = message.header.serial, .fd = -1};
 	if (client_send(client, connection, &message, -1)) {
 		while (!question->answered && client->fd >= 0 && client->connection == connection && !client->stop &&
 			clock_now_ns() < deadline)
 			client_wait(client, deadline);
 		if (!question->answered)
-			remember_late(client, question->serial, bytes);
+			remember_late(client, question->serial, bytes, extent);
 	}
 	if (question->answered) {
 		asked = question->verdict.granted ? ASKED_YES : ASKED_NO;
@@ -96,7 +98,7 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 	int fd;
 
 	ranked_lock(&client->lock);
-	asked = ask(client, PROTOCOL_CREDIT, bytes, why, why_size, &fd);
+	asked = ask(client, PROTOCOL_CREDIT, bytes, 0, why, why_size, &fd);
 	/* With nobody to ask, what this process had a share of before stays within the cap it was told. A soft hold needs it. */
 	if (asked == ASKED_NOBODY && client->fd < 0 && client->host_bytes < client->pool_cap_bytes &&
 		bytes <= client->pool_cap_bytes - client->host_bytes)
@@ -111,24 +113,24 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 	return asked == ASKED_YES;
 }
 
-static void give(void *arg, uint64_t bytes)
+static void give(void *arg, uint64_t bytes, uint64_t extent)
 {
 	struct client *client = &((struct lifecycle *)arg)->client;
 
 	ranked_lock(&client->lock);
 	client->host_bytes -= bytes < client->host_bytes ? bytes : client->host_bytes;
-	give_locked(client, bytes, true);
+	give_locked(client, bytes, extent);
 	ranked_unlock(&client->lock);
 }
 
-static bool take(void *arg, uint64_t bytes, int *ret_fd)
+static bool take(void *arg, uint64_t bytes, uint64_t extent, int *ret_fd)
 {
 	struct client *client = &((struct lifecycle *)arg)->client;
 	bool taken;
 	int fd;
 
 	ranked_lock(&client->lock);
-	taken = ask(client, PROTOCOL_TAKE, bytes, NULL, 0, &fd) == ASKED_YES && fd >= 0;
+	taken = ask(client, PROTOCOL_TAKE, bytes, extent, NULL, 0, &fd) == ASKED_YES && fd >= 0;
 	if (taken)
 		client->host_bytes += bytes;
 	ranked_unlock(&client->lock);
@@ -139,7 +141,7 @@ static bool take(void *arg, uint64_t bytes, int *ret_fd)
 	return taken;
 }
 
-static void made(void *arg, uint64_t bytes, int fd)
+static void made(void *arg, uint64_t bytes, uint64_t extent, int fd)
 {
 	struct client *client = &((struct lifecycle *)arg)->client;
 	struct protocol_message message;
@@ -149,6 +151,7 @@ static void made(void *arg, uint64_t bytes, int fd)
 	ranked_lock(&client->lock);
 	protocol_begin(&message, PROTOCOL_MADE, ++client->serial);
 	message.amount.bytes = bytes;
+	message.amount.extent = extent;
 	client_send(client, 0, &message, fd);
 	ranked_unlock(&client->lock);
 	close(fd);

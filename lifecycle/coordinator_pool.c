@@ -117,21 +117,18 @@ static void credit(struct coordinator *c, struct peer *client, uint64_t bytes, u
 	answer(c, client, PROTOCOL_CREDITED, serial, false, text, -1);
 }
 
-/* An extent of the client's own is gone, and nobody says which of its size it was: a descriptor of it would keep its pages. All
- * of that size are closed; the others live by the client's own handles, and end with it. */
-static void forget_size(struct coordinator *c, const struct peer *client, uint64_t bytes)
+/* An extent of the client's own is gone: a descriptor of it would keep its pages. */
+static void forget_extent(struct coordinator *c, const struct peer *client, uint64_t number)
 {
-	struct extent_fd **at = &c->pool.extents;
-
-	while (*at) {
-		if ((*at)->owner == client && (*at)->bytes == bytes)
-			drop_extent(&c->pool, at);
-		else
-			at = &(*at)->next;
+	for (struct extent_fd **at = &c->pool.extents; *at; at = &(*at)->next) {
+		if ((*at)->owner != client || (*at)->number != number)
+			continue;
+		drop_extent(&c->pool, at);
+		return;
 	}
 }
 
-static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t serial)
+static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t number, uint64_t serial)
 {
 	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
 		int fd;
@@ -142,6 +139,7 @@ static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uin
 		if (fd < 0)
 			break;
 		extent->owner = client;
+		extent->number = number;
 		c->pool.orphan_bytes -= bytes;
 		client->host_bytes += bytes;
 		answer(c, client, PROTOCOL_TAKEN, serial, true, "", fd);
@@ -159,7 +157,7 @@ static uint64_t bytes_with_fd(const struct coordinator *c, const struct peer *cl
 	return bytes;
 }
 
-static bool made(struct coordinator *c, struct peer *client, uint64_t bytes, int *fd, struct errinfo *reterr)
+static bool made(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t number, int *fd, struct errinfo *reterr)
 {
 	uint64_t with_fd = bytes_with_fd(c, client);
 	struct extent_fd *extent;
@@ -172,7 +170,7 @@ static bool made(struct coordinator *c, struct peer *client, uint64_t bytes, int
 	extent = c->pool.count < c->pool.count_max ? malloc(sizeof(*extent)) : NULL;
 	if (!extent)
 		return true;
-	*extent = (struct extent_fd){c->pool.extents, bytes, *fd, client};
+	*extent = (struct extent_fd){c->pool.extents, bytes, number, *fd, client};
 	c->pool.extents = extent;
 	c->pool.count++;
 	*fd = -1;
@@ -186,9 +184,9 @@ bool pool_message(struct coordinator *c, struct peer *client, const struct proto
 	if (message->header.type == PROTOCOL_CREDIT) {
 		credit(c, client, bytes, message->header.serial);
 	} else if (message->header.type == PROTOCOL_TAKE) {
-		take(c, client, bytes, message->header.serial);
+		take(c, client, bytes, message->amount.extent, message->header.serial);
 	} else if (message->header.type == PROTOCOL_MADE) {
-		return made(c, client, bytes, fd, reterr);
+		return made(c, client, bytes, message->amount.extent, fd, reterr);
 	} else {
 		if (bytes > client->host_bytes) {
 			errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
@@ -196,8 +194,8 @@ bool pool_message(struct coordinator *c, struct peer *client, const struct proto
 			return false;
 		}
 		client->host_bytes -= bytes;
-		if (message->amount.exists)
-			forget_size(c, client, bytes);
+		if (message->amount.extent)
+			forget_extent(c, client, message->amount.extent);
 	}
 	return true;
 }

@@ -81,6 +81,7 @@ struct asked {
 struct extent_fd {
 	struct extent_fd *next;
 	uint64_t bytes;
+	uint64_t number; /* the owner's for it */
 	int fd;
 	struct peer *owner; /* NULL: its process has ended and nobody uses it */
 };

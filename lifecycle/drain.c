@@ -43,8 +43,12 @@ CUresult drain_passed(struct lifecycle *lc, struct context_mark *marks, uint32_t
 
 void drain_give_up(struct lifecycle *lc, struct context_mark *marks, uint32_t *count)
 {
-	while (*count)
-		context_mark_give_back(&lc->contexts, &marks[--*count]);
+	while (*count) {
+		struct context_mark *last = &marks[*count - 1];
+
+		context_mark_give_back(&lc->contexts, last);
+		*count -= *count > 0; /* as above */
+	}
 }
 
 bool drain_pause(uint64_t *pause_ns, uint64_t until_ns)
@@ -105,17 +109,21 @@ static void *drainer_main(void *arg)
 	return NULL;
 }
 
+/* The end of the process does not wait for a drain. A look from time to time is enough: it waits 200 ms. */
+#define LOOK_FOR_END_NS 10000000ull
+
 /* Wait until the thread has done all it was asked for. */
-static bool wait_done(struct drainer *drainer, uint64_t until_ns)
+static bool wait_done(struct lifecycle *lc, uint64_t until_ns)
 {
+	struct drainer *drainer = &lc->drainer;
 	unsigned done;
 
 	while ((done = load(&drainer->done)) != load(&drainer->asked)) {
 		uint64_t now = clock_now_ns();
 
-		if (now >= until_ns)
+		if (now >= until_ns || gate_is_ending(&lc->gate))
 			return false;
-		word_wait(&drainer->done, done, until_ns - now);
+		word_wait(&drainer->done, done, until_ns - now < LOOK_FOR_END_NS ? until_ns - now : LOOK_FOR_END_NS);
 	}
 	return true;
 }
@@ -124,7 +132,7 @@ static bool make_marks(struct lifecycle *lc, uint64_t until_ns)
 {
 	struct drainer *drainer = &lc->drainer;
 
-	if (!wait_done(drainer, until_ns))
+	if (!wait_done(lc, until_ns))
 		return false; /* one of an earlier try, which says nothing about now */
 	if (!drainer->started) {
 		drainer->started = thread_start(&drainer->thread, drainer_main, lc) == 0;
@@ -136,7 +144,7 @@ static bool make_marks(struct lifecycle *lc, uint64_t until_ns)
 	}
 	__atomic_fetch_add(&drainer->asked, 1, __ATOMIC_ACQ_REL);
 	word_wake(&drainer->asked);
-	return wait_done(drainer, until_ns);
+	return wait_done(lc, until_ns);
 }
 
 CUresult drainer_drain(struct lifecycle *lc, uint64_t until_ns, CUcontext *ret_context)
@@ -156,7 +164,7 @@ CUresult drainer_drain(struct lifecycle *lc, uint64_t until_ns, CUcontext *ret_c
 			result = drain_passed(lc, drainer->marks, &drainer->count);
 			if (result == CUDA_SUCCESS)
 				return result;
-			if (result == CUDA_ERROR_NOT_READY && drain_pause(&pause_ns, until_ns)) {
+			if (result == CUDA_ERROR_NOT_READY && !gate_is_ending(&lc->gate) && drain_pause(&pause_ns, until_ns)) {
 				result = CUDA_SUCCESS;
 			} else if (result == CUDA_ERROR_NOT_READY) {
 				if (drainer->count)
@@ -166,7 +174,7 @@ CUresult drainer_drain(struct lifecycle *lc, uint64_t until_ns, CUcontext *ret_c
 			}
 		}
 		/* an error that tells nothing, or a free that is taking its marks: again, but not for ever */
-	} while (drain_pause(&pause_ns, until_ns));
+	} while (!gate_is_ending(&lc->gate) && drain_pause(&pause_ns, until_ns));
 	return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_TIMEOUT : result;
 }
 

@@ -179,6 +179,25 @@ void gate_set(struct gate *gate, unsigned bits)
 	word_wake(&gate->word);
 }
 
+void gate_no_more_holds(struct gate *gate)
+{
+	__atomic_store_n(&gate->wanted_after_ns, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&gate->ending, 1, __ATOMIC_SEQ_CST);
+	/* The closer sets the word and then looks whether it may, so one of the two sees the other. */
+	if ((__atomic_load_n(&gate->word, __ATOMIC_SEQ_CST) & (GATE_SHUT | GATE_HELD)) == GATE_SHUT)
+		gate_set(gate, 0);
+}
+
+bool gate_is_ending(const struct gate *gate)
+{
+	return __atomic_load_n(&gate->ending, __ATOMIC_SEQ_CST) != 0;
+}
+
+void gate_refuse(struct gate *gate)
+{
+	gate_set(gate, GATE_ENDED);
+}
+
 bool gate_barrier(struct gate *gate)
 {
 	if (gate->fenced) {
@@ -225,13 +244,13 @@ void gate_forget(struct gate *gate)
 	}
 	memset(&shared_slot, 0, sizeof(shared_slot));
 	gate->word = gate->fenced ? GATE_FENCED : 0;
-	gate->through = gate->holds = gate->asked = 0;
+	gate->through = gate->holds = gate->asked = gate->ending = 0;
 	gate->wanted = NULL;
 }
 
 void gate_on_wait(struct gate *gate, uint64_t after_ns, void (*wanted)(void *), void *arg)
 {
-	gate->wanted_after_ns = after_ns;
+	__atomic_store_n(&gate->wanted_after_ns, after_ns, __ATOMIC_RELEASE);
 	gate->wanted_arg = arg;
 	__atomic_store_n(&gate->wanted, wanted, __ATOMIC_RELEASE);
 }
@@ -253,7 +272,7 @@ static void ask_for_service(struct gate *gate)
 /* How long the call that arrived at @arrived_ns sleeps before it asks for service; 0: it is to ask now. */
 static uint64_t patience(const struct gate *gate, unsigned word, uint64_t arrived_ns)
 {
-	uint64_t since, now;
+	uint64_t since, now, after_ns = __atomic_load_n(&gate->wanted_after_ns, __ATOMIC_ACQUIRE);
 
 	if (!(word & GATE_HELD) || !__atomic_load_n(&gate->wanted, __ATOMIC_ACQUIRE) ||
 		__atomic_load_n(&gate->asked, __ATOMIC_ACQUIRE))
@@ -262,7 +281,7 @@ static uint64_t patience(const struct gate *gate, unsigned word, uint64_t arrive
 	if (since < arrived_ns)
 		since = arrived_ns;
 	now = clock_now_ns();
-	return now - since >= gate->wanted_after_ns ? 0 : since + gate->wanted_after_ns - now;
+	return now - since >= after_ns ? 0 : since + after_ns - now;
 }
 
 /* The table in gate.h. @depth counts the call itself, marked or about to be. */
@@ -324,6 +343,10 @@ struct gate_slot *gate_enter(struct gate *gate, const char *entry, const void *k
 		gate_leave(slot);
 		wait_open(gate, slot);
 		mark(slot);
+	}
+	if (SUBLET_UNLIKELY(word & GATE_ENDED)) {
+		gate_leave(slot);
+		return NULL;
 	}
 	/* The closer has read it before it waits for slots, this one among them: whatever comes later it sees as changed. */
 	if ((word & GATE_SHUT) && slot->callbacks)

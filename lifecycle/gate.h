@@ -41,6 +41,7 @@ struct gate_slot {
 enum gate_bits {
 	GATE_SHUT = 1 << 0,
 	GATE_HELD = 1 << 1,   /* beside SHUT: drained */
+	GATE_ENDED = 1 << 3,  /* alone: the process ends and what is away cannot come back; calls are refused */
 	GATE_FENCED = 1 << 2, /* no membarrier here: every gated call makes a full fence, by way of the slow path */
 };
 
@@ -49,9 +50,10 @@ struct gate {
 	unsigned through; /* gated calls of call-backs that passed a shut gate; atomic */
 	unsigned holds;   /* atomic; 1 from gate_hold to gate_open */
 	unsigned asked;   /* atomic; `wanted` was called in this hold */
+	unsigned ending;  /* atomic; no further hold comes about */
 	bool fenced;      /* closer only */
 	uint64_t held_since_ns; /* atomic */
-	uint64_t wanted_after_ns;
+	uint64_t wanted_after_ns; /* atomic; 0 at the end of the process */
 	void (*wanted)(void *arg); /* atomic; written after the two beside it */
 	void *wanted_arg;
 	struct ranked_lock kernels_lock; /* RANK_KERNELS */
@@ -95,8 +97,9 @@ static inline void gate_leave_own(struct gate_slot *slot)
 }
 
 /* Begin a gated call: @entry names it (kept for good), @kernel is what it launches or NULL. Waits while the gate is shut,
- * see above; holds no lock, leaves errno alone, is no cancellation point. Ends with gate_leave of what it returned, on the
+ * see above. NULL: it is refused for good (gate_refuse), answer GATE_REFUSAL. Holds no lock, leaves errno alone, is no cancellation point. Ends with gate_leave of what it returned, on the
  * same thread. */
+#define GATE_REFUSAL CUDA_ERROR_DEINITIALIZED /* what programs are used to at their end */
 struct gate_slot *gate_enter(struct gate *gate, const char *entry, const void *kernel);
 void gate_leave(struct gate_slot *slot);
 
@@ -124,6 +127,13 @@ struct gate_timing gate_timing_default(void);
 enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing, struct errinfo *reterr);
 /* End the hold; waiting calls go on. Nothing when there is none. No driver call. */
 void gate_open(struct lifecycle *lc);
+
+/* At the end of the process: no hold comes about any more, one that is tried is given up and its gate opened. One that there is
+ * stays, and who waits in front of it from now on asks for service at once. */
+void gate_no_more_holds(struct gate *gate);
+bool gate_is_ending(const struct gate *gate);
+/* Instead of gate_open: what is away will not come back, and calls that might touch it get an error. */
+void gate_refuse(struct gate *gate);
 
 /* The soft hold: once per hold, the first gated call that has waited for @after_ns in front of a held gate calls @wanted. That is
  * on a thread of the application, no lock held, cancellation off: hand the wish to another thread and return. */

@@ -21,6 +21,7 @@ enum obstacle_kind {
 	OBSTACLE_CAPTURE, /* its calls are gated, so it cannot end while the gate is shut */
 	OBSTACLE_WORK,    /* a context does not pass its mark, or does not even take it */
 	OBSTACLE_BARRIER, /* no membarrier any more */
+	OBSTACLE_END,     /* of the process */
 };
 
 struct obstacle {
@@ -46,7 +47,7 @@ static bool drain(struct lifecycle *lc, uint64_t until_ns, struct obstacle *obst
 	return result == CUDA_SUCCESS;
 }
 
-static bool wait_for_slots(uint64_t until_ns, struct obstacle *obstacle)
+static bool wait_for_slots(const struct gate *gate, uint64_t until_ns, struct obstacle *obstacle)
 {
 	uint64_t pause_ns = 0;
 	const struct gate_slot *slot;
@@ -55,10 +56,20 @@ static bool wait_for_slots(uint64_t until_ns, struct obstacle *obstacle)
 		obstacle->kind = OBSTACLE_CALL;
 		obstacle->thread = __atomic_load_n(&slot->thread, __ATOMIC_RELAXED);
 		obstacle->entry = __atomic_load_n(&slot->entry, __ATOMIC_RELAXED);
-		if (!drain_pause(&pause_ns, until_ns))
+		if (gate_is_ending(gate) || !drain_pause(&pause_ns, until_ns))
 			return false;
 	}
 	return true;
+}
+
+/* False: the process ends, and the gate is open. */
+static bool shut(struct gate *gate, unsigned bits)
+{
+	gate_set(gate, bits);
+	if (!gate_is_ending(gate))
+		return true;
+	gate_set(gate, 0);
+	return false;
 }
 
 static bool try_to_hold(struct lifecycle *lc, uint64_t until_ns, struct obstacle *obstacle)
@@ -69,9 +80,10 @@ static bool try_to_hold(struct lifecycle *lc, uint64_t until_ns, struct obstacle
 	for (;;) {
 		unsigned through;
 
-		gate_set(gate, GATE_SHUT);
+		if (!shut(gate, GATE_SHUT))
+			return false;
 		through = __atomic_load_n(&gate->through, __ATOMIC_ACQUIRE);
-		if (!gate_barrier(gate) || !wait_for_slots(until_ns, obstacle))
+		if (!gate_barrier(gate) || !wait_for_slots(gate, until_ns, obstacle))
 			return false;
 		if (captures_under_way(&lc->captures, &obstacle->capture)) {
 			obstacle->kind = OBSTACLE_CAPTURE;
@@ -81,7 +93,8 @@ static bool try_to_hold(struct lifecycle *lc, uint64_t until_ns, struct obstacle
 			return false;
 		/* What a call-back submitted after the marks is behind none of them. From here on call-backs wait too. */
 		__atomic_store_n(&gate->held_since_ns, clock_now_ns(), __ATOMIC_RELEASE);
-		gate_set(gate, GATE_SHUT | GATE_HELD);
+		if (!shut(gate, GATE_SHUT | GATE_HELD))
+			return false;
 		if (!gate_barrier(gate)) {
 			obstacle->kind = OBSTACLE_BARRIER;
 			return false;
@@ -160,6 +173,8 @@ static enum sublet_err describe(struct lifecycle *lc, const struct obstacle *obs
 				"no hold within %llu ms: the driver waits for work, or for room in a full queue%s", ms, kernels);
 		return errinfo_set(reterr, SUBLET_ERR_TIMEOUT, 0, "no hold within %llu ms: work of device %d, context %p, goes on%s",
 			ms, contexts_device_of(&lc->contexts, obstacle->context), (void *)obstacle->context, kernels);
+	case OBSTACLE_END:
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the process ends");
 	case OBSTACLE_BARRIER:
 		break;
 	}
@@ -180,9 +195,9 @@ static void let_through(struct lifecycle *lc, uint64_t open_ns, uint64_t end_ns)
 
 	gate_set(&lc->gate, 0);
 	clock_sleep_ns(CLOCK_NS_PER_MS);
-	while (gate_busy_slot(true) && drain_pause(&pause_ns, until_ns < end_ns ? until_ns : end_ns))
+	while (!gate_is_ending(&lc->gate) && gate_busy_slot(true) && drain_pause(&pause_ns, until_ns < end_ns ? until_ns : end_ns))
 		;
-	while (captures_under_way(&lc->captures, NULL) && drain_pause(&pause_ns, end_ns))
+	while (!gate_is_ending(&lc->gate) && captures_under_way(&lc->captures, NULL) && drain_pause(&pause_ns, end_ns))
 		;
 }
 
@@ -201,6 +216,8 @@ enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing
 	unsigned nobody = 0;
 	bool held;
 
+	if (gate_is_ending(gate) && !(__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE) & GATE_HELD))
+		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the process ends");
 	if (!__atomic_compare_exchange_n(&gate->holds, &nobody, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		if (__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE) & GATE_HELD)
 			return SUBLET_OK;
@@ -212,7 +229,9 @@ enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing
 		uint64_t now_ns = clock_now_ns(), until_ns = now_ns + deadline_ns;
 
 		held = try_to_hold(lc, until_ns < end_ns ? until_ns : end_ns, &obstacle);
-		if (held || clock_now_ns() >= end_ns)
+		if (!held && gate_is_ending(gate))
+			obstacle.kind = OBSTACLE_END;
+		if (held || obstacle.kind == OBSTACLE_END || clock_now_ns() >= end_ns)
 			break;
 		log_say(LOG_GATE, LOG_DEBUG, WHOSE_NONE, "hold given up after %llu ms, to be tried again",
 			(unsigned long long)((clock_now_ns() - now_ns) / CLOCK_NS_PER_MS));

@@ -29,7 +29,7 @@ void host_pool_init(struct host_pool *pool)
 
 void host_pool_forget(struct host_pool *pool)
 {
-	pool->free = pool->stranded = NULL;
+	pool->free = pool->condemned = pool->stranded = NULL;
 	pool->bytes = pool->free_bytes = 0;
 	pool->count = pool->free_count = 0;
 	pool->kind = HOST_POOL_NONE;
@@ -318,6 +318,11 @@ void host_pool_put(struct lifecycle *lc, struct host_extent *list)
 		struct host_extent *extent = list, **link = first_of_size(pool, extent->bytes);
 
 		list = extent->next;
+		if (extent->exposed) {
+			extent->next = pool->condemned;
+			pool->condemned = extent;
+			continue;
+		}
 		extent->next = *link;
 		extent->other_size = NULL;
 		if (*link) {
@@ -357,15 +362,48 @@ static struct host_extent **first_to_go(struct host_pool *pool, uint64_t but)
 	return best;
 }
 
+/* One that is in no list any more ends. Returns its bytes. */
+static uint64_t end_extent(struct lifecycle *lc, struct host_extent *extent)
+{
+	struct host_pool *pool = &lc->host_pool;
+	const uint64_t bytes = extent->bytes, number = extent->number;
+
+	destroy(lc, extent);
+	count(lc, -(int64_t)bytes);
+	if (pool->hooks.give)
+		pool->hooks.give(pool->hooks.arg, bytes, number);
+	return bytes;
+}
+
+/* Returns the bytes of them. */
+static uint64_t end_condemned(struct lifecycle *lc)
+{
+	struct host_pool *pool = &lc->host_pool;
+	struct host_extent *list;
+	uint64_t gone = 0;
+
+	ranked_lock(&pool->lock);
+	list = pool->condemned;
+	pool->condemned = NULL;
+	ranked_unlock(&pool->lock);
+	while (list) {
+		struct host_extent *next = list->next;
+
+		gone += end_extent(lc, list);
+		list = next;
+	}
+	return gone;
+}
+
 uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but)
 {
 	struct host_pool *pool = &lc->host_pool;
-	uint64_t gone = 0;
+	uint64_t gone;
 
 	retry_stranded(lc);
+	gone = end_condemned(lc);
 	while (gone < bytes) {
 		struct host_extent *extent, **link;
-		uint64_t of;
 
 		ranked_lock(&pool->lock);
 		link = first_to_go(pool, but);
@@ -373,12 +411,7 @@ uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but)
 		ranked_unlock(&pool->lock);
 		if (!extent)
 			break;
-		of = extent->bytes;
-		destroy(lc, extent);
-		count(lc, -(int64_t)of);
-		if (pool->hooks.give)
-			pool->hooks.give(pool->hooks.arg, of);
-		gone += of;
+		gone += end_extent(lc, extent);
 	}
 	return gone;
 }
@@ -409,12 +442,14 @@ static enum sublet_err say_full(struct lifecycle *lc, uint64_t bytes, const char
 	idle = pool->free_bytes;
 	used_count = pool->count - pool->free_count;
 	ranked_unlock(&pool->lock);
+	if (why[0]) /* it says who holds what, this process among them */
+		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "host pool is full: %s needed; %s",
+			size_format(bytes, needed, sizeof(needed)), why);
 	return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0,
-		"host pool is full: %s needed, cap %s, this process holds %s in %u extents and keeps %s%s%s",
+		"host pool is full: %s needed, cap %s, this process holds %s in %u extents and keeps %s",
 		size_format(bytes, needed, sizeof(needed)),
 		lc->config.host_pool_bytes ? size_format(lc->config.host_pool_bytes, cap, sizeof(cap)) : "none",
-		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)),
-		why[0] ? "; " : "", why);
+		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)));
 }
 
 /* Room for @bytes more under the cap of this process and by the session's ledger; where it may @trim, kept extents of other
@@ -423,7 +458,7 @@ static enum sublet_err take_credit(struct lifecycle *lc, uint64_t bytes, bool tr
 {
 	struct host_pool *pool = &lc->host_pool;
 	const uint64_t cap = lc->config.host_pool_bytes;
-	char why[96] = "";
+	char why[PROTOCOL_TEXT_BYTES] = "";
 
 	if (cap && pool->bytes + bytes > cap && trim && bytes <= cap)
 		host_pool_trim(lc, pool->bytes + bytes - cap, bytes);
@@ -449,16 +484,18 @@ static struct host_extent *take_of_session(struct lifecycle *lc, int device, uin
 	struct host_pool *pool = &lc->host_pool;
 	struct host_extent *extent;
 	const char *step;
+	const uint64_t number = ++pool->last_number;
 	CUresult result;
 	int fd;
 
 	if (pool->kind != HOST_POOL_NUMA || !pool->exportable || !pool->hooks.take ||
-		!pool->hooks.take(pool->hooks.arg, bytes, &fd))
+		!pool->hooks.take(pool->hooks.arg, bytes, number, &fd))
 		return NULL;
 	extent = calloc(1, sizeof(*extent));
 	result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (extent) {
 		extent->bytes = bytes;
+		extent->number = number;
 		result = lc->driver.MemImportFromShareableHandle(&extent->handle, (void *)(intptr_t)fd,
 			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 		extent->held = result == CUDA_SUCCESS;
@@ -473,12 +510,12 @@ static struct host_extent *take_of_session(struct lifecycle *lc, int device, uin
 	if (extent)
 		destroy(lc, extent);
 	if (pool->hooks.give)
-		pool->hooks.give(pool->hooks.arg, bytes);
+		pool->hooks.give(pool->hooks.arg, bytes, number);
 	return NULL;
 }
 
 /* Tell the session of a new extent. Without it the extent works all the same, its bytes just end with this process. */
-static void share(struct lifecycle *lc, const struct host_extent *extent, int fd)
+static void share(struct lifecycle *lc, struct host_extent *extent, int fd)
 {
 	struct host_pool *pool = &lc->host_pool;
 
@@ -487,10 +524,12 @@ static void share(struct lifecycle *lc, const struct host_extent *extent, int fd
 		fd = -1;
 	if (fd < 0)
 		return;
-	if (pool->hooks.made)
-		pool->hooks.made(pool->hooks.arg, extent->bytes, fd);
-	else
+	if (!pool->hooks.made) {
 		close(fd);
+		return;
+	}
+	extent->number = ++pool->last_number;
+	pool->hooks.made(pool->hooks.arg, extent->bytes, extent->number, fd);
 }
 
 static enum sublet_err create(struct lifecycle *lc, int device, uint64_t bytes, bool trim, struct host_extent **ret_extent,
@@ -523,7 +562,7 @@ static enum sublet_err create(struct lifecycle *lc, int device, uint64_t bytes, 
 	destroy(lc, extent);
 give:
 	if (pool->hooks.give)
-		pool->hooks.give(pool->hooks.arg, bytes);
+		pool->hooks.give(pool->hooks.arg, bytes, 0);
 	return err;
 }
 
@@ -536,6 +575,7 @@ enum sublet_err host_pool_take(struct lifecycle *lc, int device, uint64_t bytes,
 
 	if (err)
 		return err;
+	end_condemned(lc);
 	extent = take_free(lc, bytes);
 	if (extent) {
 		result = admit(lc, extent, device);

@@ -25,10 +25,12 @@ struct host_extent {
 	uint64_t address; /* in the pool: what the CPU reads and copies name */
 	uint64_t bytes;
 	CUmemGenericAllocationHandle handle;
+	uint64_t number;  /* for the session, which keeps a descriptor of it; 0: it keeps none */
 	uint64_t hash;    /* of its bytes when they came, where contents are verified (struct allocation, `hashed`) */
 	uint64_t devices; /* a bit for each that may use it at `address` */
 	bool held;        /* the handle is ours to release; false for a registered memfd */
 	bool mapped;      /* at `address` */
+	bool exposed;     /* the application holds a handle of it: nobody else's bytes go there */
 	struct host_extent *next; /* in its allocation, or among the free ones of its size */
 	struct host_extent *other_size; /* of the first free one of a size: that of the next size */
 };
@@ -38,12 +40,13 @@ struct host_extent {
 struct host_pool_hooks {
 	/* May this process create @bytes more? False with a sentence in @why: no. */
 	bool (*credit)(void *arg, uint64_t bytes, char *why, size_t why_size);
-	/* It has @bytes less than it had credit for: destroyed, or not created after all. */
-	void (*give)(void *arg, uint64_t bytes);
-	/* An extent of exactly @bytes that nobody uses any more, as a descriptor that becomes the caller's. Its credit comes with it. */
-	bool (*take)(void *arg, uint64_t bytes, int *ret_fd);
-	/* One was created; @fd, which becomes the callee's, keeps its bytes beyond the end of this process. */
-	void (*made)(void *arg, uint64_t bytes, int fd);
+	/* It has @bytes less than it had credit for: destroyed, or not created after all. @extent: its number. */
+	void (*give)(void *arg, uint64_t bytes, uint64_t extent);
+	/* An extent of exactly @bytes that nobody uses any more, as a descriptor that becomes the caller's. Its credit comes with it,
+	 * and its number is @extent from here on. */
+	bool (*take)(void *arg, uint64_t bytes, uint64_t extent, int *ret_fd);
+	/* One was created, with number @extent; @fd, which becomes the callee's, keeps its bytes beyond the end of this process. */
+	void (*made)(void *arg, uint64_t bytes, uint64_t extent, int fd);
 	void *arg;
 };
 
@@ -60,7 +63,9 @@ struct host_pool {
 	uint64_t bytes;          /* all extents of this process; under lock */
 	uint64_t free_bytes;     /* those in `free`; under lock */
 	uint32_t count, free_count; /* under lock */
+	struct host_extent *condemned; /* exposed ones that were put back, to be destroyed by the taking thread; under lock */
 	struct host_extent *stranded; /* destroyed, but not yet taken back by the driver; the taking thread's */
+	uint64_t last_number;     /* the taking thread's */
 	enum host_pool_kind kind; /* the taking thread's, as what follows */
 	CUmemAllocationProp prop;
 	bool exportable;
@@ -86,7 +91,8 @@ bool host_pool_can_park(struct lifecycle *lc, int device);
 enum sublet_err host_pool_take(struct lifecycle *lc, int device, uint64_t bytes, struct host_extent **ret_extent,
 	struct errinfo *reterr);
 
-/* Keep a list of extents, linked by next, for the next use. Nothing maps them but the pool. Any thread, no driver call. */
+/* Keep a list of extents, linked by next, for the next use. Nothing maps them but the pool; exposed ones
+ * are destroyed at the next take or trim. Any thread, no driver call. */
 void host_pool_put(struct lifecycle *lc, struct host_extent *list);
 
 /* Up front: create extents of @extent_bytes until the pool has @bytes in all. Says how far it is, at level info, every second

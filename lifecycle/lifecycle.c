@@ -83,7 +83,6 @@ void lifecycle_stop(struct lifecycle *lc)
 	service_stop(lc, 200ull * 1000000ull);
 	drainer_stop(&lc->drainer, 200ull * 1000000ull);
 	reclaim_stop(&lc->reclaim, 200ull * 1000000ull);
-	gate_open(lc); /* nobody is left to do it, and destructors of the application may copy yet */
 }
 
 void lifecycle_forget(struct lifecycle *lc)

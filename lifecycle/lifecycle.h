@@ -91,7 +91,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 void lifecycle_release(struct lifecycle *lc);
 
 /* At process end: the helper threads make no further driver call once this returns, or 200 ms have passed for each;
- * a hold is over, so that what the application does at its end waits for nobody. */
+ * a hold is over unless bytes are away, which come back for the first call that waits (service_stop). */
 void lifecycle_stop(struct lifecycle *lc);
 
 /* In a forked child: CUDA does not survive a fork, so everything is forgotten, without a driver call. */

@@ -103,18 +103,13 @@ void mover_forget(struct mover *mover)
 
 /* ---- choosing ---- */
 
-static bool is_hole(enum residency residency)
-{
-	return residency == RESIDENCY_HOST || residency == RESIDENCY_EMPTY;
-}
-
 uint64_t mover_holes(struct lifecycle *lc)
 {
 	uint64_t holes = 0;
 
 	ranked_lock(&lc->records.lock);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
-		holes += is_hole(allocation->residency);
+		holes += residency_is_hole(allocation->residency);
 	ranked_unlock(&lc->records.lock);
 	return holes;
 }
@@ -141,7 +136,7 @@ static void choose_locked(struct run *run)
 			report->already_bytes += allocation->span_bytes;
 			continue;
 		}
-		if (allocation->exposed) {
+		if (allocation->exposed && !residency_is_hole(allocation->residency)) {
 			count_skipped(report, allocation);
 			if (!report->text[0])
 				snprintf(report->text, sizeof(report->text),
@@ -174,7 +169,7 @@ bool mover_would_move(struct lifecycle *lc, const struct move_request *request, 
 	ranked_lock(&lc->records.lock);
 	choose_locked(&run);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
-		ret_report->holes += is_hole(allocation->residency);
+		ret_report->holes += residency_is_hole(allocation->residency);
 	ranked_unlock(&lc->records.lock);
 	return run.count > 0;
 }
@@ -316,19 +311,23 @@ static bool move_all(struct run *run)
 	while (oldest < run->count && going_on) {
 		struct residency_move *move;
 
-		if (stopped(run)) {
-			/* No further driver call, not even to undo: what ends with the process is in nobody's way. */
+		/* Handlers of its end may want the bytes yet, so each allocation is left in one piece and in one place. */
+		if (next < run->count && stopped(run)) {
 			run->err = errinfo_set(&run->first, SUBLET_ERR_SYSTEM, 0, "the process ends");
-			return true;
+			while (next < run->count)
+				run->moves[next++].skipped = true;
 		}
 		if (next < run->count && (ahead_bytes < AHEAD_BYTES || next - oldest < AHEAD_LEAST)) {
 			move = &run->moves[next++];
 			ahead_bytes += move->allocation->span_bytes;
+			move->begun = true;
 			if (!move->skipped && prepare(run, move, &error))
 				going_on = fails_alone(run, move, &error);
 			continue;
 		}
 		move = &run->moves[oldest++];
+		if (!move->begun)
+			continue;
 		ahead_bytes -= move->allocation->span_bytes;
 		if (!move->failed && !move->skipped && finish(run, move, &error))
 			going_on = fails_alone(run, move, &error);
@@ -378,7 +377,7 @@ static bool take_all(struct run *run)
 {
 	struct errinfo error;
 
-	for (size_t i = 0; i < run->count; i++) {
+	for (size_t i = 0; i < run->count && !stopped(run); i++) {
 		struct residency_move *move = &run->moves[i];
 
 		/* Perhaps its context has ended meanwhile, and the allocation with it. */
@@ -448,7 +447,7 @@ enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *requ
 		if (!take_all(&run) || !move_all(&run))
 			undo_all(&run);
 		report_on(&run);
-		for (size_t i = 0; i < run.count && !stopped(&run); i++)
+		for (size_t i = 0; i < run.count; i++)
 			residency_settle(lc, &run.moves[i]);
 		driver_leave(&lc->driver, &scope);
 		lanes_close(&run);

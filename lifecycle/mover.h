@@ -17,7 +17,7 @@
 struct mover {
 	struct copy_lane lanes[STATS_DEVICES]; /* the moving thread's */
 	bool unsure; /* pages of an earlier move may wait for copies that the driver did not tell the end of; the moving thread's */
-	bool stop;   /* atomic: the process ends; no further allocation is begun */
+	bool stop;   /* atomic: the process ends; no further allocation is begun, those under way get there */
 };
 
 struct move_request {

@@ -105,11 +105,13 @@ static bool body_is_good(const struct protocol_message *m)
 		return ENDS(m->refused.text);
 	case PROTOCOL_JOINED:
 		return ENDS(m->joined.role);
-	case PROTOCOL_CREDIT:
-	case PROTOCOL_GIVE:
 	case PROTOCOL_TAKE:
 	case PROTOCOL_MADE:
-		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && m->amount.exists <= 1;
+		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && m->amount.extent;
+	case PROTOCOL_GIVE:
+		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX;
+	case PROTOCOL_CREDIT:
+		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && !m->amount.extent;
 	case PROTOCOL_CREDITED:
 	case PROTOCOL_TAKEN:
 		return m->verdict.granted <= 1 && ENDS(m->verdict.text);

@@ -15,7 +15,7 @@
 #include "policy/decide.h"
 
 #define PROTOCOL_MAGIC 0x544c4253u /* "SBLT" */
-#define PROTOCOL_VERSION 1u
+#define PROTOCOL_VERSION 2u
 
 enum {
 	PROTOCOL_ROLE_BYTES = 68,     /* a policy's name has 64 letters at most */
@@ -79,8 +79,7 @@ struct message_joined {
 
 struct message_amount {
 	uint64_t bytes;	 /* above 0 */
-	uint32_t exists; /* GIVE: 1: an extent was destroyed, 0: one was not created after all */
-	uint32_t spare;	 /* 0 */
+	uint64_t extent; /* MADE, TAKE: the client's number for it, above 0; GIVE: whose descriptor is closed, 0: there is none; else 0 */
 };
 
 struct message_verdict {

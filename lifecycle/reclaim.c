@@ -227,7 +227,9 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 		strand(lc, allocation);
 		return result;
 	}
-	/* Only now does nothing reach its host extents any more. */
+	/* Only now does nothing of ours reach its host extents any more. */
+	for (struct host_extent *host = allocation->host; host; host = host->next)
+		host->exposed = host->exposed || allocation->exposed;
 	host_pool_put(lc, allocation->host);
 	allocation->host = NULL;
 	if (allocation->span_bytes)

@@ -374,10 +374,12 @@ static void become(struct lifecycle *lc, struct residency_move *move, enum resid
 
 bool residency_still_wanted(struct lifecycle *lc, const struct residency_move *move)
 {
+	const struct allocation *allocation = move->allocation;
 	bool wanted;
 
 	ranked_lock(&lc->records.lock);
-	wanted = !move->allocation->dead && !move->allocation->exposed;
+	/* Exposed pages stay. Where there are none the way back is open, or the gate would be shut for ever. */
+	wanted = !allocation->dead && (!allocation->exposed || residency_is_hole(allocation->residency));
 	ranked_unlock(&lc->records.lock);
 	return wanted;
 }

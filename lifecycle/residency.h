@@ -27,6 +27,12 @@ enum residency {
 	RESIDENCY_COUNT = POLICY_RESIDENCY_COUNT
 };
 
+/* Nothing is mapped at the address. */
+static inline bool residency_is_hole(enum residency residency)
+{
+	return residency == RESIDENCY_HOST || residency == RESIDENCY_EMPTY;
+}
+
 /* What copies of one device run on. The context is borrowed while it is in use (contexts_borrow). */
 struct copy_lane {
 	CUcontext context;
@@ -48,7 +54,7 @@ struct residency_move {
 	uint64_t staging;         /* where `fresh` is mapped meanwhile, 0: nowhere, or at the final address */
 	struct context_mark done; /* behind its copies */
 	bool copying;             /* submitted, not yet waited for */
-	bool committed, skipped, failed; /* the mover's */
+	bool begun, committed, skipped, failed; /* the mover's */
 	bool mismatch;            /* verify: the bytes are not those that were left */
 };
 
@@ -72,7 +78,7 @@ enum sublet_err residency_prepare(struct lifecycle *lc, struct residency_move *m
 /* Wait for the copies. DRIVER: they failed, undo. */
 enum sublet_err residency_wait(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr);
 
-/* False: it was freed or exposed since it was chosen. Takes RANK_RECORDS. */
+/* False: it was freed since it was chosen, or its pages are exposed and would go. Takes RANK_RECORDS. */
 bool residency_still_wanted(struct lifecycle *lc, const struct residency_move *move);
 
 /* Swap. On success the allocation is `to`, and what it had on the device is the driver's again. On failure residency_undo is

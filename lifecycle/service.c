@@ -64,7 +64,7 @@ void service_forget(struct service *service)
 {
 	service->head = service->tail = NULL;
 	service->wanted = service->busy = service->held = false;
-	service->stop = true;
+	service->stop = service->ending = true;
 	service->thread = SERVICE_STOPPED;
 }
 
@@ -216,6 +216,35 @@ static enum sublet_err fill_holes(struct lifecycle *lc, enum residency from, enu
 	return mover_move(lc, &move, report, reterr);
 }
 
+static bool is_ending(struct lifecycle *lc)
+{
+	bool ending;
+
+	ranked_lock(&lc->service.lock);
+	ending = lc->service.ending;
+	ranked_unlock(&lc->service.lock);
+	return ending;
+}
+
+/* Nothing waits for ever while the process ends. Room may come yet, as others end too; any other error stays. */
+static void refuse_at_the_end(struct lifecycle *lc, enum sublet_err err, uint64_t holes, const char *why)
+{
+	struct service *service = &lc->service;
+
+	if (!is_ending(lc))
+		return;
+	if (!service->end_ns)
+		service->end_ns = clock_now_ns() + SERVICE_END_NS;
+	if (err == SUBLET_ERR_NOMEM && clock_now_ns() < service->end_ns)
+		return;
+	log_say(LOG_RESIDENCY, LOG_ERROR, WHOSE_NONE,
+		"the process ends, and %llu allocations can neither be parked nor restored: calls that touch memory are refused from here on",
+		(unsigned long long)holes);
+	log_say(LOG_RESIDENCY, LOG_ERROR, WHOSE_NONE, "%s", why);
+	set_held(lc, false);
+	gate_refuse(&lc->gate);
+}
+
 static void serve_waiting(struct lifecycle *lc)
 {
 	struct move_report host, empty;
@@ -229,7 +258,7 @@ static void serve_waiting(struct lifecycle *lc)
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
 	open_unless_holes(lc, empty.holes);
 	if (!lc->service.held)
-		log_say(LOG_RESIDENCY, LOG_WARN, WHOSE_FRAMEWORK,
+		log_say(LOG_RESIDENCY, is_ending(lc) ? LOG_INFO : LOG_WARN, WHOSE_FRAMEWORK,
 			"the gate opens for those that wait in front of it: %s came back from host memory, %s of fresh pages were made",
 			size_format(host.moved_bytes, host_size, sizeof(host_size)),
 			size_format(empty.moved_bytes, empty_size, sizeof(empty_size)));
@@ -237,6 +266,8 @@ static void serve_waiting(struct lifecycle *lc)
 		log_limited(LOG_RESIDENCY, LOG_ERROR, WHOSE_NONE,
 			"calls wait in front of the shut gate, and %llu allocations can neither be parked nor restored: %s",
 			(unsigned long long)empty.holes, error.text);
+	if (lc->service.held)
+		refuse_at_the_end(lc, err ? err : err_empty, empty.holes, error.text);
 }
 
 /* ---- the thread ---- */
@@ -315,7 +346,7 @@ static enum sublet_err ensure_thread(struct lifecycle *lc, struct errinfo *reter
 	sigset_t all, before;
 	int error;
 
-	if (service->stop)
+	if (service->stop || service->ending)
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the process ends");
 	if (service->thread == SERVICE_RUNNING)
 		return SUBLET_OK;
@@ -355,29 +386,47 @@ enum sublet_err service_do(struct lifecycle *lc, const struct service_request *r
 	return job.err;
 }
 
+/* Caller holds the lock. */
+static void refuse_queued(struct service *service)
+{
+	struct service_job *job;
+
+	while ((job = next_job(service))) {
+		job->err = errinfo_set(job->error, SUBLET_ERR_SYSTEM, 0, "the process ends");
+		job->done = true;
+	}
+	pthread_cond_broadcast(&service->changed);
+}
+
 bool service_stop(struct lifecycle *lc, uint64_t wait_ns)
 {
 	struct service *service = &lc->service;
-	const uint64_t deadline = clock_now_ns() + wait_ns;
+	const uint64_t begun = clock_now_ns();
 	bool quiet, held;
 
-	/* Held by this thread itself when the process ends in a signal handler. */
-	if (!ranked_lock_within(&service->lock, wait_ns))
-		return false;
-	service->wanted = service->wanted || service->held;
-	pthread_cond_broadcast(&service->changed);
-	while (service->held && service->thread == SERVICE_RUNNING && clock_now_ns() < deadline)
-		wait_changed(service, CLOCK_NS_PER_MS);
-	service->stop = true;
 	__atomic_store_n(&lc->mover.stop, true, __ATOMIC_RELEASE);
-	pthread_cond_broadcast(&service->changed);
-	while (service->busy && clock_now_ns() < deadline)
+	gate_no_more_holds(&lc->gate);
+	/* Held by this thread itself when the process ends in a signal handler. */
+	if (!ranked_lock_within(&service->lock, wait_ns)) {
+		if (gate_is_shut(&lc->gate))
+			gate_refuse(&lc->gate);
+		return false;
+	}
+	service->ending = true;
+	refuse_queued(service);
+	while (service->busy && clock_now_ns() - begun < (service->held ? SERVICE_END_NS : wait_ns))
 		wait_changed(service, CLOCK_NS_PER_MS);
 	quiet = !service->busy;
 	held = service->held;
+	service->stop = !held || !quiet;
+	/* From here on the mover works for those that wait. */
+	__atomic_store_n(&lc->mover.stop, service->stop, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&service->changed);
 	ranked_unlock(&service->lock);
-	if (held)
-		gate_open(lc);
+	if (held && !quiet)
+		gate_refuse(&lc->gate); /* the driver does not come back, and bytes are on their way */
+	else if (!held)
+		gate_open(lc); /* one that no request has asked for */
 	return quiet;
 }
 

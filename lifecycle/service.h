@@ -4,7 +4,10 @@
  *
  * A client with holes is held softly: a gated call that has waited 1 s gets it served. What is in host memory is parked (no
  * copy) or, where nothing can be parked, restored; what is empty gets fresh pages. Then the gate opens, with one line. What
- * cannot be served is tried again every second for as long as the client is held. */
+ * cannot be served is tried again every second for as long as the client is held.
+ *
+ * The end of a process is no reason to bring back what nobody will look at. The gate stays shut, and the first call of an exit
+ * handler or destructor that waits in front of it is served at once; what cannot be served within bounds is refused. */
 #ifndef SUBLET_LIFECYCLE_SERVICE_H
 #define SUBLET_LIFECYCLE_SERVICE_H
 
@@ -22,6 +25,7 @@ struct service_job;
 
 #define SERVICE_ALL UINT32_MAX
 #define SERVICE_SOFT_AFTER_NS 1000000000ull
+#define SERVICE_END_NS 5000000000ull /* at the end of the process: for a move under way, and for calls that wait */
 
 enum service_verb { SERVICE_OFFLOAD, SERVICE_PARK, SERVICE_RESTORE, SERVICE_DISCARD };
 
@@ -38,7 +42,9 @@ struct service {
 	pthread_cond_t changed;  /* a job came or is done, something is wanted, the thread stops */
 	struct service_job *head, *tail; /* under lock */
 	bool wanted; /* a gated call waits; under lock */
-	bool stop;   /* under lock */
+	bool stop;   /* the thread is to end; under lock */
+	bool ending; /* the process ends: no request any more; under lock */
+	uint64_t end_ns; /* when waiting calls are refused; 0: none has waited yet; the thread's */
 	bool busy;   /* inside driver calls; under lock */
 	bool held;   /* the gate is shut by this module; written by the thread, under lock */
 	enum service_thread thread; /* under lock */
@@ -50,8 +56,11 @@ struct service {
 
 /* After gate_init. */
 void service_init(struct lifecycle *lc);
-/* At process end: what is held is parked and the gate opened, so that destructors do not wait for ever; after @wait_ns it is
- * opened anyhow. Then the thread makes no further driver call (true), or did not come to an end in time (false). */
+/* At process end: no request is served any more, a hold that has not come about is given up, and a move under way ends with the
+ * allocation it is at (for that SERVICE_END_NS are waited, else @wait_ns). The gate is open, unless bytes are away: then the thread
+ * goes on for those that wait in front of it, on whose behalf alone it calls the driver, and opens it when all is back. False: it did
+ * not come to rest in time, or its lock is held by this very thread (a signal handler that ends the process); then calls are
+ * refused where bytes are away. */
 bool service_stop(struct lifecycle *lc, uint64_t wait_ns);
 /* Unit tests: stop, wait until the thread is gone, open the gate. */
 void service_release(struct lifecycle *lc);

@@ -20,6 +20,8 @@
 		if (!shim_active())                                                                                    \
 			return real_ args;                                                                             \
 		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, kernel);                                             \
+		if (!slot_)                                                                                            \
+			return GATE_REFUSAL;                                                                           \
 		result_ = real_ args;                                                                                  \
 		gate_leave(slot_);                                                                                     \
 		return result_;                                                                                        \

@@ -35,6 +35,8 @@ static struct callback *host_function(CUstream stream, bool per_thread, CUhostFn
 		if (!shim_active() || !(function))                                                                     \
 			return FORWARD(symbol, plain);                                                                 \
 		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
+		if (!slot_)                                                                                            \
+			return GATE_REFUSAL;                                                                           \
 		callback_ = wrapped;                                                                                   \
 		result_ = callback_ ? FORWARD(symbol, args) : FORWARD(symbol, plain);                                  \
 		gate_leave(slot_);                                                                                     \

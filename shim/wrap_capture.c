@@ -11,6 +11,8 @@
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
 		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
+		if (!slot_)                                                                                            \
+			return GATE_REFUSAL;                                                                           \
 		shim_enter();                                                                                          \
 		captures_begin_lock(&shim_lifecycle.captures, stream, per_thread);                                     \
 		result_ = FORWARD(symbol, args);                                                                       \

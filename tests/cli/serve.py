@@ -288,8 +288,8 @@ class WrongMessages(session.Case):
         self.given_refused(peer, part)
 
     def wrong_version_is_told_both_versions_and_the_fix(self):
-        self.given_sent(message("HELLO", b"whatever 2 has", version=2), "protocol 2, and this side speaks 1; stop the coordinator")
-        self.given_log_has("protocol 2")
+        self.given_sent(message("HELLO", b"whatever 3 has", version=3), "protocol 3, and this side speaks 2; stop the coordinator")
+        self.given_log_has("protocol 3")
 
     def truncated_messages(self):
         for data in (b"\0", hello()[:20], hello()[:-1], message("HELLO", b"")):
@@ -469,9 +469,9 @@ class Ledger(session.Case):
             file.close()
         super().tearDown()
 
-    def given_made(self, peer, size, file=0):
+    def given_made(self, peer, size, file=0, extent=1):
         self.assertEqual(self.given_answer(peer, "CREDIT", size)[0], 1)
-        peer.send(amount("MADE", size), [self.files[file].fileno()])
+        peer.send(amount("MADE", size, extent), [self.files[file].fileno()])
 
     def credit_ends_at_the_cap_and_names_who_holds_what(self):
         one, other = self.given_client(role=b"train"), self.given_client(role=b"rollout")
@@ -519,9 +519,31 @@ class Ledger(session.Case):
         one = self.given_client()
         before = len(os.listdir("/proc/%d/fd" % self.pid))
         self.given_made(one, 64 * MIB)
-        one.send(amount("GIVE", 64 * MIB, exists=1))
+        one.send(amount("GIVE", 64 * MIB, extent=1))
         self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) == before)
         self.assertEqual(self.given_pool(), (0, 0))
+
+    def given_kept(self):
+        """Which of our files the coordinator has open."""
+        links = [os.readlink(os.path.join("/proc/%d/fd" % self.pid, fd)) for fd in os.listdir("/proc/%d/fd" % self.pid)]
+        return [file for file in range(len(self.files)) if self.files[file].name in links]
+
+    def only_the_destroyed_one_of_many_extents_loses_its_descriptor(self):
+        one = self.given_client()
+        for extent in (1, 2, 3):
+            self.given_made(one, 64 * MIB, extent, extent)
+        one.send(amount("GIVE", 64 * MIB, extent=2))
+        one.close()
+        self.eventually(lambda: self.given_pool() == (128, 128))
+        self.assertEqual(self.given_kept(), [1, 3])
+        other = self.given_client()
+        other.send(amount("TAKE", 64 * MIB, extent=7, serial=5))
+        _, _, fds = other.receive()
+        taken = next(file for file in (1, 3) if os.path.sameopenfile(fds[0], self.files[file].fileno()))
+        os.close(fds[0])
+        other.send(amount("GIVE", 64 * MIB, extent=7))  # by the number of who has it now
+        self.eventually(lambda: self.given_pool() == (64, 64))
+        self.assertEqual(self.given_kept(), [4 - taken])
 
     def what_a_client_brings_from_an_earlier_coordinator_counts(self):
         one = self.given_client(host_bytes=900 * MIB)

@@ -15,7 +15,7 @@ import harness
 HOLDER = os.environ["SUBLET_TEST_HOLDER"]
 PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
 
-MAGIC, VERSION = 0x544C4253, 1
+MAGIC, VERSION = 0x544C4253, 2
 HEADER = struct.Struct("<IHHIIQ")
 CLIENT, CONTROL = 1, 2
 MIB = 1 << 20
@@ -49,8 +49,10 @@ def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand"):
     return message("HELLO", struct.pack("<IiQ68s64s4x", peer, os.getpid(), host_bytes, role, command))
 
 
-def amount(kind, size, exists=0, serial=1):
-    return message(kind, struct.pack("<QII", size, exists, 0), serial)
+def amount(kind, size, extent=None, serial=1):
+    if extent is None:
+        extent = 1 if kind in ("MADE", "TAKE") else 0
+    return message(kind, struct.pack("<QQ", size, extent), serial)
 
 
 class Peer:

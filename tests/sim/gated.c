@@ -1,4 +1,4 @@
-/* tests/sim/gated.c rows|callback|cancel|end
+/* tests/sim/gated.c rows|callback|pins|away|cancel|end
  * A program that shuts the gate of the Sublet it runs under, from inside: gated.py says where in libsublet.so the functions
  * are, which no program can call by name. What the entry points do is seen in the simulated driver's counts. */
 #include "shim/cuda_abi.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lifecycle/gate.h"
+#include "lifecycle/lifecycle.h"
 
 static const struct gate_timing patient = {.deadline_ns = 60000000000ull, .timeout_ns = 60000000000ull};
 
@@ -248,6 +248,72 @@ static int cancelled(void)
 	return 0;
 }
 
+/* ---- calls that get hold of the pages themselves ---- */
+
+struct pin {
+	CUresult (*call)(void);
+	pthread_t thread;
+	CUresult result;
+	int over; /* atomic */
+};
+
+static CUresult retain_pages(void)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)block);
+
+	return result == CUDA_SUCCESS ? cuMemRelease(handle) : result;
+}
+
+static CUresult export_pages(void)
+{
+	int fd = -1;
+	CUresult result = cuMemGetHandleForAddressRange(&fd, block, 1 << 20, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+
+	if (result == CUDA_SUCCESS)
+		close(fd);
+	return result;
+}
+
+static void *call_pin(void *arg)
+{
+	struct pin *pin = arg;
+
+	pin->result = cuCtxSetCurrent(context);
+	if (pin->result == CUDA_SUCCESS)
+		pin->result = pin->call();
+	__atomic_store_n(&pin->over, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+#define PINS 2
+
+static int pinned(void)
+{
+	struct pin pins[PINS] = {{.call = retain_pages}, {.call = export_pages}};
+
+	shut();
+	for (size_t i = 0; i < PINS; i++)
+		NEED(pthread_create(&pins[i].thread, NULL, call_pin, &pins[i]) == 0);
+	usleep(100000);
+	for (size_t i = 0; i < PINS; i++)
+		NEED(!__atomic_load_n(&pins[i].over, __ATOMIC_ACQUIRE));
+	open_gate(lifecycle);
+	for (size_t i = 0; i < PINS; i++) {
+		pthread_join(pins[i].thread, NULL);
+		NEED(pins[i].result == CUDA_SUCCESS);
+	}
+	for (size_t i = 0; i < PINS; i++) {
+		NEED(cuMemFree_v2(block) == CUDA_SUCCESS && cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS);
+		/* Each alone says that the pages stay. */
+		pins[i].result = pins[i].call();
+		NEED(pins[i].result == CUDA_SUCCESS);
+		NEED(((const struct allocation *)lifecycle->records.live)->exposed);
+	}
+	printf("pins waited\n");
+	return 0;
+}
+
 /* ---- the end of the process, while held ---- */
 
 static void set_at_the_end(void)
@@ -255,6 +321,40 @@ static void set_at_the_end(void)
 	/* after Sublet's own handler, which was registered later */
 	if (done)
 		printf("at the end: %d\n", (int)cuMemsetD8_v2(block, 2, 1 << 20));
+}
+
+static unsigned char pattern[1 << 20];
+
+/* The handler of a program that saves what it has; it was registered later than Sublet's and runs before, or before and runs
+ * after. */
+static void save(void)
+{
+	static unsigned char copy[1 << 20];
+
+	CUresult result;
+
+	if (!done)
+		return;
+	result = cuMemcpyDtoH_v2(copy, block, sizeof(copy));
+	printf("saved: %d, %s\n", (int)result, memcmp(copy, pattern, sizeof(copy)) ? "other bytes" : "the same bytes");
+	fflush(stdout);
+}
+
+static int away(void)
+{
+	enum sublet_err (*serve)(struct lifecycle *, const struct service_request *, struct move_report *, struct errinfo *) =
+		(__typeof__(serve))inside("SERVICE_DO");
+	const struct service_request request = {.verb = SERVICE_OFFLOAD, .object = SERVICE_ALL};
+	struct move_report report;
+	struct errinfo error;
+
+	for (size_t i = 0; i < sizeof(pattern); i++)
+		pattern[i] = (unsigned char)(i * 7 + (i >> 8));
+	NEED(cuMemcpyHtoD_v2(block, pattern, sizeof(pattern)) == CUDA_SUCCESS);
+	memset(&lifecycle->host_pool.hooks, 0, sizeof(lifecycle->host_pool.hooks)); /* no coordinator to give credit */
+	NEED(serve(lifecycle, &request, &report, &error) == SUBLET_OK && report.moved == 1);
+	done = 1;
+	return 0;
 }
 
 static int ended(void)
@@ -269,7 +369,7 @@ int main(int argc, char **argv)
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
 	CUdevice device;
 
-	atexit(set_at_the_end);
+	atexit(argc == 2 && strcmp(argv[1], "away") == 0 ? save : set_at_the_end);
 	hold = (__typeof__(hold))inside("GATE_HOLD");
 	open_gate = (__typeof__(open_gate))inside("GATE_OPEN");
 	lifecycle = inside("LIFECYCLE");
@@ -280,6 +380,10 @@ int main(int argc, char **argv)
 	NEED(cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS);
 	if (strcmp(argv[1], "rows") == 0)
 		return all_rows();
+	if (strcmp(argv[1], "away") == 0)
+		return away();
+	if (strcmp(argv[1], "pins") == 0)
+		return pinned();
 	if (strcmp(argv[1], "callback") == 0)
 		return callbacks();
 	return strcmp(argv[1], "end") == 0 ? ended() : cancelled();

@@ -17,7 +17,8 @@ class Gated(harness.Case):
     def given_run(self, part):
         symbols = subprocess.run(["nm", harness.LIBRARY], check=True, capture_output=True, text=True).stdout
         found = {name: address for address, name in re.findall(r"^([0-9a-f]+) \w (\w+)$", symbols, re.M)}
-        env = dict(self.env, GATE_HOLD=found["gate_hold"], GATE_OPEN=found["gate_open"], LIFECYCLE=found["shim_lifecycle"])
+        env = dict(self.env, GATE_HOLD=found["gate_hold"], GATE_OPEN=found["gate_open"], LIFECYCLE=found["shim_lifecycle"],
+                   SERVICE_DO=found["service_do"])
         said = []
         for fences in ("0", "1"):
             got = subprocess.run([harness.EXE, "run", "--sim=1GiB", "--", PROGRAM, part], env=dict(env, SUBLET_GATE_FENCES=fences),
@@ -36,8 +37,14 @@ class Gated(harness.Case):
     def call_back_that_makes_a_gated_call_does_not_wait(self):
         self.assertIn("call-backs passed", self.given_run("callback"))
 
+    def calls_that_get_hold_of_pages_wait_and_expose_them(self):
+        self.assertIn("pins waited", self.given_run("pins"))
+
     def thread_cancelled_in_front_of_the_gate_leaves_nothing(self):
         self.assertIn("cancelled", self.given_run("cancel"))
+
+    def process_that_ends_with_bytes_away_can_save_them(self):
+        self.assertIn("saved: 0, the same bytes", self.given_run("away"))
 
     def process_that_ends_while_held_ends(self):
         self.assertIn("at the end: 0", self.given_run("end"))

@@ -177,21 +177,21 @@ static void host_bytes_are_asked_of_the_session_and_kept_to_its_cap_without_one(
 	assert_true(hooks->credit(hooks->arg, 48 * MIB, why, sizeof(why)));
 	assert_false(hooks->credit(hooks->arg, 32 * MIB, why, sizeof(why)));
 	assert_non_null(strstr(why, "host pool has 48.00 MiB of 64.00 MiB in use"));
-	assert_false(hooks->take(hooks->arg, 16 * MIB, &fd));
-	hooks->made(hooks->arg, 48 * MIB, dup(STDIN_FILENO));
-	hooks->give(hooks->arg, 48 * MIB);
+	assert_false(hooks->take(hooks->arg, 16 * MIB, 1, &fd));
+	hooks->made(hooks->arg, 48 * MIB, 2, dup(STDIN_FILENO));
+	hooks->give(hooks->arg, 48 * MIB, 2);
 	assert_true(hooks->credit(hooks->arg, 32 * MIB, why, sizeof(why)));
 	stop_coordinator();
 	wait_joined(false);
 	assert_true(hooks->credit(hooks->arg, 32 * MIB, why, sizeof(why)));
 	assert_false(hooks->credit(hooks->arg, 1, why, sizeof(why)));
-	hooks->give(hooks->arg, 32 * MIB);
+	hooks->give(hooks->arg, 32 * MIB, 0);
 	/* the next one is told what is held */
 	start_coordinator();
 	wait_joined(true);
 	assert_false(hooks->credit(hooks->arg, 48 * MIB, why, sizeof(why)));
 	assert_true(hooks->credit(hooks->arg, 32 * MIB, why, sizeof(why)));
-	hooks->give(hooks->arg, 64 * MIB);
+	hooks->give(hooks->arg, 64 * MIB, 0);
 	stop_coordinator();
 }
 
@@ -217,8 +217,8 @@ static void *ask_on(void *arg)
 
 	while (!__atomic_load_n(&stop_threads, __ATOMIC_ACQUIRE)) {
 		if (hooks->credit(hooks->arg, MIB, why, sizeof(why)))
-			hooks->give(hooks->arg, MIB);
-		if (hooks->take(hooks->arg, MIB, &fd))
+			hooks->give(hooks->arg, MIB, 0);
+		if (hooks->take(hooks->arg, MIB, 1, &fd))
 			close(fd);
 	}
 	return NULL;

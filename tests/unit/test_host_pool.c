@@ -152,7 +152,7 @@ static void without_host_numa_offload_works_and_parking_is_refused(void **state)
 /* ---- with a session ---- */
 
 struct session {
-	uint64_t left, given, made_bytes;
+	uint64_t left, given, made_bytes, numbers; /* sum of those made and not given back */
 	unsigned credits, takes, made;
 	int shared[8]; /* descriptors that others have let go of */
 	unsigned shared_count;
@@ -165,22 +165,24 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 
 	session->credits++;
 	if (bytes > session->left) {
-		snprintf(why, why_size, "rollout holds 3.00 GiB");
+		snprintf(why, why_size, "the session's host pool has 1000.00 MiB of 1.00 GiB in use: pid 4194304 (train) 700.00 MiB, "
+					"rollout holds 3.00 GiB; raise host_pool or SUBLET_HOST_POOL");
 		return false;
 	}
 	session->left -= bytes;
 	return true;
 }
 
-static void give(void *arg, uint64_t bytes)
+static void give(void *arg, uint64_t bytes, uint64_t extent)
 {
 	struct session *session = arg;
 
 	session->left += bytes;
 	session->given += bytes;
+	session->numbers -= extent;
 }
 
-static bool take(void *arg, uint64_t bytes, int *ret_fd)
+static bool take(void *arg, uint64_t bytes, uint64_t extent, int *ret_fd)
 {
 	struct session *session = arg;
 
@@ -191,12 +193,14 @@ static bool take(void *arg, uint64_t bytes, int *ret_fd)
 	return true;
 }
 
-static void made(void *arg, uint64_t bytes, int fd)
+static void made(void *arg, uint64_t bytes, uint64_t extent, int fd)
 {
 	struct session *session = arg;
 
 	session->made++;
 	session->made_bytes += bytes;
+	assert_true(extent > 0);
+	session->numbers += extent;
 	assert_true(fcntl(fd, F_GETFD) >= 0);
 	close(fd);
 }
@@ -219,11 +223,13 @@ static void a_session_gives_credit_and_is_told_of_each_extent(void **state)
 	assert_int_equal(session.made_bytes, 6 * MIB);
 	assert_int_equal(session.left, 3 * MIB);
 	assert_int_equal(move_to(RESIDENCY_HOST, &more), SUBLET_ERR_NOMEM);
-	assert_non_null(strstr(failure.text, "rollout holds 3.00 GiB"));
+	assert_non_null(strstr(failure.text, "2.00 MiB needed; the session's"));
+	assert_non_null(strstr(failure.text, "rollout holds 3.00 GiB; raise host_pool or SUBLET_HOST_POOL")); /* all of it */
 	MOVED(RESIDENCY_DEVICE, NULL);
 	assert_int_equal(session.given, 0); /* what it has it keeps */
 	host_pool_trim(&fixture_lc, UINT64_MAX, 0);
 	assert_int_equal(session.left, 9 * MIB);
+	assert_int_equal(session.numbers, 0); /* each by its own */
 	assert_true(same_bytes(&block));
 }
 

@@ -44,6 +44,8 @@ static void given_message(struct protocol_message *message, enum protocol_type t
 		message->hello.peer = PEER_CLIENT;
 	if (type == PROTOCOL_CREDIT || type == PROTOCOL_GIVE || type == PROTOCOL_TAKE || type == PROTOCOL_MADE)
 		message->amount.bytes = 1;
+	if (type == PROTOCOL_TAKE || type == PROTOCOL_MADE)
+		message->amount.extent = 1;
 	if (type == PROTOCOL_LISTED || type == PROTOCOL_OBJECTS)
 		message->listed.count = 3;
 	if (type == PROTOCOL_ASK_SERVE)
@@ -163,7 +165,9 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(JOINED, UP, memset(m.joined.role, 'r', sizeof(m.joined.role)));
 	REFUSED(CREDIT, UP, m.amount.bytes = 0);
 	REFUSED(MADE, UP, m.amount.bytes = PROTOCOL_AMOUNT_MAX + 1);
-	REFUSED(GIVE, UP, m.amount.exists = 2);
+	REFUSED(CREDIT, UP, m.amount.extent = 2);
+	REFUSED(MADE, UP, m.amount.extent = 0);
+	REFUSED(TAKE, UP, m.amount.extent = 0);
 	REFUSED(TAKEN, DOWN, m.verdict.granted = 2);
 	REFUSED(LISTED, UP, m.listed.more = 2);
 	REFUSED(SERVE, DOWN, m.serve.verb = VERB_COUNT);

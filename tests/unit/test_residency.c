@@ -189,6 +189,43 @@ static void memory_info_counts_what_has_left_as_free(void **state)
 	assert_int_equal(now, before);
 }
 
+/* ---- pages that the application holds a handle of ---- */
+
+/* The mark may come in the moment in which the pages have just left: then nothing is left to be kept in its place. */
+static void exposed_memory_without_pages_is_brought_back(void **state)
+{
+	struct block block = new_block(4 * MIB, 1);
+
+	MOVED(RESIDENCY_HOST, &block);
+	records_expose(&fixture_lc.records, block.address, 1);
+	MOVED(RESIDENCY_DEVICE, &block);
+	assert_int_equal(report.moved, 1);
+	assert_int_equal(report.holes, 0);
+	assert_true(same_bytes(&block));
+	MOVED(RESIDENCY_HOST, &block); /* now there are some */
+	assert_int_equal(report.skipped, 1);
+	assert_int_equal(residency_of(&block), RESIDENCY_DEVICE);
+}
+
+static void parked_pages_that_were_exposed_are_given_to_nobody_else(void **state)
+{
+	struct block block = new_block(4 * MIB, 1), next;
+	CUmemGenericAllocationHandle retained;
+
+	MOVED(RESIDENCY_PARKED, &block);
+	OK(cuMemRetainAllocationHandle(&retained, (void *)(uintptr_t)block.address));
+	records_expose(&fixture_lc.records, block.address, 1);
+	free_block(&block);
+	assert_true(reclaim_wait(&fixture_lc, 5000000000ull));
+	assert_int_equal(fixture_page.host_pool_free_bytes, 0);
+	next = new_block(4 * MIB, 2);
+	MOVED(RESIDENCY_HOST, &next);
+	assert_int_equal(fixture_page.host_pool_bytes, 4 * MIB); /* the others went */
+	MOVED(RESIDENCY_DEVICE, &next);
+	assert_true(same_bytes(&next));
+	OK(cuMemRelease(retained));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +235,8 @@ int main(void)
 		CASE(a_hundred_cycles_keep_every_byte_and_use_no_more_memory),
 		CASE(answers_are_those_of_device_memory_in_every_residency),
 		CASE(memory_info_counts_what_has_left_as_free),
+		CASE(exposed_memory_without_pages_is_brought_back),
+		CASE(parked_pages_that_were_exposed_are_given_to_nobody_else),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,6 +243,41 @@ static int setup_without_numa(void **state)
 	return setup(state);
 }
 
+static void row_9_a_restore_that_had_no_room_works_later_and_again(void **state)
+{
+	struct block block = new_block(150 * MIB, 1);
+	CUdeviceptr other;
+
+	for (int cycle = 0; cycle < 3; cycle++) {
+		DONE(SERVICE_OFFLOAD, SERVICE_ALL);
+		OK(cuMemAlloc_v2(&other, 150 * MIB));
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(ask(SERVICE_RESTORE, SERVICE_ALL), SUBLET_ERR_NOMEM);
+			assert_int_equal(residency_of(&block), RESIDENCY_HOST);
+			assert_true(shut());
+		}
+		OK(cuMemFree_v2(other));
+		DONE(SERVICE_RESTORE, SERVICE_ALL);
+		assert_false(shut());
+		assert_true(same_bytes(&block));
+	}
+}
+
+static void row_14_and_15_a_call_on_what_is_still_away_waits_for_it(void **state)
+{
+	struct block weights = block_of_rule(4 * MIB, 1, 0), cache = block_of_rule(6 * MIB, 2, 1);
+	struct caller caller;
+
+	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
+	DONE(SERVICE_RESTORE, 0);
+	assert_int_equal(residency_of(&weights), RESIDENCY_DEVICE);
+	begin_call(&caller, &cache); /* a thread of the background that has not heard of it */
+	end_call(&caller);
+	assert_false(shut());
+	assert_int_equal(residency_of(&cache), RESIDENCY_PARKED);
+	assert_true(same_bytes(&weights) && same_bytes(&cache));
+}
+
 /* A hold that does not come about leaves everything. */
 static void a_capture_in_the_way_is_an_error_that_moves_nothing(void **state)
 {
@@ -327,16 +362,114 @@ static void requests_of_several_threads_are_done_in_turn(void **state)
 		assert_true(same_bytes(&blocks[i]));
 }
 
-static void the_end_of_the_process_parks_what_is_away_and_opens(void **state)
+static void the_end_of_the_process_moves_nothing_until_a_call_waits(void **state)
 {
 	struct block block = new_block(4 * MIB, 1);
+	struct caller caller;
+	uint64_t maps;
 
 	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
+	maps = sublet_sim_calls("cuMemMap");
 	assert_true(service_stop(&fixture_lc, 5 * SECOND));
+	assert_int_equal(ask(SERVICE_RESTORE, SERVICE_ALL), SUBLET_ERR_SYSTEM);
+	clock_sleep_ns(50 * CLOCK_NS_PER_MS);
+	assert_true(shut());
+	assert_int_equal(sublet_sim_calls("cuMemMap"), maps);
+	begin_call(&caller, &block);
+	end_call(&caller);
+	assert_true(caller.waited_ns < SECOND);
 	assert_false(shut());
 	assert_int_equal(residency_of(&block), RESIDENCY_PARKED);
 	assert_true(same_bytes(&block));
-	assert_int_equal(ask(SERVICE_RESTORE, SERVICE_ALL), SUBLET_ERR_SYSTEM);
+}
+
+static void the_end_of_the_process_opens_where_nothing_is_away(void **state)
+{
+	struct gate_timing timing = gate_timing_default();
+
+	DONE(SERVICE_RESTORE, SERVICE_ALL); /* there is a thread */
+	OK((CUresult)gate_hold(&fixture_lc, &timing, &failure));
+	assert_true(service_stop(&fixture_lc, 5 * SECOND));
+	assert_false(shut());
+	assert_int_equal(gate_hold(&fixture_lc, &timing, &failure), SUBLET_ERR_SYSTEM);
+	assert_false(shut());
+}
+
+static void *offload_main(void *arg)
+{
+	const struct service_request request = {.verb = SERVICE_OFFLOAD, .object = SERVICE_ALL};
+	struct move_report mine;
+	struct errinfo error;
+
+	*(enum sublet_err *)arg = service_do(&fixture_lc, &request, &mine, &error);
+	return NULL;
+}
+
+/* It stops with the allocations that it is at; each is in one place, whole. */
+static void the_end_of_the_process_leaves_no_move_half_done(void **state)
+{
+	struct block blocks[24];
+	enum sublet_err err = SUBLET_OK;
+	struct caller caller;
+	pthread_t thread;
+
+	for (uint32_t i = 0; i < 24; i++)
+		blocks[i] = new_block(4 * MIB, i);
+	assert_int_equal(pthread_create(&thread, NULL, offload_main, &err), 0);
+	while (!service_held(&fixture_lc))
+		clock_sleep_ns(20000);
+	assert_true(service_stop(&fixture_lc, 200 * CLOCK_NS_PER_MS));
+	pthread_join(thread, NULL);
+	for (int i = 0; i < 24; i++)
+		assert_null(illegal_state(blocks[i].address));
+	begin_call(&caller, &blocks[0]);
+	end_call(&caller);
+	assert_false(shut());
+	for (int i = 0; i < 24; i++)
+		assert_true(same_bytes(&blocks[i]));
+}
+
+static void calls_are_refused_at_the_end_where_nothing_can_come_back(void **state)
+{
+	struct block block = new_block(150 * MIB, 1);
+	CUdeviceptr other;
+
+	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
+	OK(cuMemAlloc_v2(&other, 150 * MIB));
+	assert_true(service_stop(&fixture_lc, 5 * SECOND));
+	assert_null(gate_enter(&fixture_lc.gate, "cuMemcpyDtoH_v2", NULL));
+	assert_null(gate_enter(&fixture_lc.gate, "cuMemcpyDtoH_v2", NULL)); /* at once */
+	assert_null(gate_busy_slot(false));
+	assert_int_equal(residency_of(&block), RESIDENCY_HOST);
+	OK(cuMemFree_v2(other));
+}
+
+static void a_hold_that_has_not_come_about_ends_with_the_process(void **state)
+{
+	struct block block = new_block(4 * MIB, 1);
+	enum sublet_err err = SUBLET_OK;
+	CUstream stream;
+	pthread_t thread;
+	CUgraph graph;
+	uint64_t begun;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	captures_begin_lock(&fixture_lc.captures, stream, false);
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	captures_begin_unlock(&fixture_lc.captures, CUDA_SUCCESS, stream, false);
+	assert_int_equal(pthread_create(&thread, NULL, offload_main, &err), 0);
+	clock_sleep_ns(100 * CLOCK_NS_PER_MS);
+	begun = clock_now_ns();
+	assert_true(service_stop(&fixture_lc, 10 * SECOND));
+	pthread_join(thread, NULL);
+	assert_true(clock_now_ns() - begun < 5 * SECOND);
+	assert_int_equal(err, SUBLET_ERR_SYSTEM);
+	assert_false(shut());
+	OK(cuStreamEndCapture(stream, &graph));
+	captures_end(&fixture_lc.captures, captures_moment(&fixture_lc.captures), CUDA_SUCCESS, stream, false);
+	OK(cuGraphDestroy(graph));
+	OK(cuStreamDestroy_v2(stream));
+	assert_true(same_bytes(&block));
 }
 
 int main(void)
@@ -350,11 +483,17 @@ int main(void)
 		CASE(a_call_that_waits_a_second_finds_the_bytes_parked),
 		CASE(a_call_that_waits_finds_fresh_pages_where_all_was_discarded),
 		cmocka_unit_test_setup_teardown(a_call_that_nothing_serves_waits_until_there_is_room, setup_without_numa, teardown),
+		CASE(row_9_a_restore_that_had_no_room_works_later_and_again),
+		CASE(row_14_and_15_a_call_on_what_is_still_away_waits_for_it),
 		CASE(a_capture_in_the_way_is_an_error_that_moves_nothing),
 		CASE(a_request_that_fails_opens_the_gate_again),
 		CASE(freeing_what_is_away_opens_the_gate_with_the_next_request),
 		CASE(requests_of_several_threads_are_done_in_turn),
-		CASE(the_end_of_the_process_parks_what_is_away_and_opens),
+		CASE(the_end_of_the_process_moves_nothing_until_a_call_waits),
+		CASE(the_end_of_the_process_opens_where_nothing_is_away),
+		CASE(the_end_of_the_process_leaves_no_move_half_done),
+		cmocka_unit_test_setup_teardown(calls_are_refused_at_the_end_where_nothing_can_come_back, setup_without_numa, teardown),
+		CASE(a_hold_that_has_not_come_about_ends_with_the_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
