@@ -65,14 +65,14 @@ static enum asked ask(struct client *client, enum protocol_type type, uint64_t b
 	*ret_fd = -1;
 	while (question->serial && clock_now_ns() < deadline)
 		client_wait(client, deadline);
-	if (question->serial || client->fd < 0)
+	if (question->serial || client->socket.fd < 0)
 		return asked;
 	connection = client->connection;
 	protocol_begin(&message, type, ++client->serial);
 	message.amount.bytes = bytes;
 	*question = (struct client_question){.serial = message.header.serial, .fd = -1};
 	if (client_send(client, connection, &message, -1)) {
-		while (!question->answered && client->fd >= 0 && client->connection == connection && !client->stop &&
+		while (!question->answered && client->socket.fd >= 0 && client->connection == connection && !client->stop &&
 			clock_now_ns() < deadline)
 			client_wait(client, deadline);
 		if (!question->answered)
@@ -98,7 +98,7 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 	ranked_lock(&client->lock);
 	asked = ask(client, PROTOCOL_CREDIT, bytes, why, why_size, &fd);
 	/* With nobody to ask, what this process had a share of before stays within the cap it was told. A soft hold needs it. */
-	if (asked == ASKED_NOBODY && client->fd < 0 && client->host_bytes < client->pool_cap_bytes &&
+	if (asked == ASKED_NOBODY && client->socket.fd < 0 && client->host_bytes < client->pool_cap_bytes &&
 		bytes <= client->pool_cap_bytes - client->host_bytes)
 		asked = ASKED_YES;
 	else if (asked == ASKED_NOBODY)

@@ -3,6 +3,7 @@
  * Invariant: used = what the clients have credit for + the extents of ended ones; a credit never lifts it above the cap. */
 #include "lifecycle/coordinator_priv.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -138,7 +139,7 @@ static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uin
 
 		if (extent->owner || extent->bytes != bytes)
 			continue;
-		fd = dup(extent->fd);
+		fd = fcntl(extent->fd, F_DUPFD_CLOEXEC, 0);
 		if (fd < 0)
 			break;
 		extent->owner = client;
@@ -202,15 +203,23 @@ bool pool_message(struct coordinator *c, struct peer *client, const struct proto
 	return true;
 }
 
-void pool_client_gone(struct coordinator *c, struct peer *client)
+void pool_client_gone(struct coordinator *c, struct peer *client, bool process_ended)
 {
+	struct extent_fd **at = &c->pool.extents;
 	uint64_t kept = 0;
 
-	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
-		if (extent->owner != client)
+	while (*at) {
+		struct extent_fd *extent = *at;
+
+		if (extent->owner == client && !process_ended) {
+			drop_extent(&c->pool, at);
 			continue;
-		extent->owner = NULL;
-		kept += extent->bytes;
+		}
+		if (extent->owner == client) {
+			extent->owner = NULL;
+			kept += extent->bytes;
+		}
+		at = &extent->next;
 	}
 	c->pool.orphan_bytes += kept;
 	client->host_bytes = 0;

@@ -10,7 +10,7 @@ import time
 
 import harness
 import session
-from session import CLIENT, MIB, Peer, message
+from session import CLIENT, MIB, Peer, ProcessPeer, message
 
 
 def residencies(row):
@@ -152,7 +152,7 @@ class Moves(session.Case):
         self.assertEqual(len(self.given_json("restore", "--all")), 2)
 
     def a_full_host_pool_is_one_line_and_nothing_has_moved(self):
-        peer = Peer(self.session)
+        peer = ProcessPeer(self.session)
         peer.join(peer=CLIENT, host_bytes=1020 * MIB, role=b"train")
         self.eventually(lambda: self.given_status()["host_pool"]["used_bytes"] == 1020 * MIB)
         got = self.sublet("ctl", "park", "--all", "--role", "rollout")
@@ -163,6 +163,7 @@ class Moves(session.Case):
         self.assertEqual(self.given_places(), {"kv_cache": {"device": 64}, "weights": {"device": 8}})
         self.assertEqual(self.given_status()["clients"][0]["host_pool_bytes"], 0)
         peer.close()
+        self.eventually(lambda: self.given_status()["host_pool"]["used_bytes"] == 0)
         self.assertEqual(len(self.given_json("park", "--all")), 1)
 
     def host_memory_of_one_that_ended_serves_the_next(self):
@@ -349,6 +350,17 @@ class Troubles(session.Case):
         self.eventually(lambda: [c["answered"] for c in self.given_status()["clients"]] == [True], seconds=30)
         self.assertEqual(holder.say("files"), "as they were")
         self.assertEqual(os.path.getsize(os.path.join(self.folder, "files")), 0)
+
+    def parked_bytes_of_a_program_that_closed_its_connection_are_written_by_nobody(self):
+        """Its extents were kept for the next who asks, as if it had ended, and the next wrote into them."""
+        self.given_served()
+        holder = self.given_holder((64,), "--role", "rollout")
+        self.given_json("park", "--all")
+        self.assertEqual(holder.say("close"), "closed")
+        self.eventually(lambda: self.given_status()["clients"] == [], "the coordinator has noticed")
+        other = self.given_holder((8, 64), "--role", "rollout")
+        self.given_json("park", "--all", "--pid", str(other.pid))
+        self.assertEqual((holder.say("check"), other.say("check")), ("same bytes", "same bytes"))
 
     def a_forked_child_is_no_member_and_keeps_nothing(self):
         self.given_served()

@@ -10,7 +10,7 @@ import time
 
 import harness
 import session
-from session import CLIENT, CONTROL, MIB, Peer, amount, hello, message, text_of
+from session import CLIENT, CONTROL, MIB, Peer, ProcessPeer, amount, hello, message, text_of
 
 
 class Serve(session.Case):
@@ -443,7 +443,8 @@ class Ledger(session.Case):
     """Host bytes and the descriptors of extents, by the protocol itself."""
 
     def given_client(self, **words):
-        peer = Peer(self.session)
+        peer = ProcessPeer(self.session)
+        self.peers.append(peer)
         peer.join(peer=CLIENT, **words)
         return peer
 
@@ -463,10 +464,13 @@ class Ledger(session.Case):
         super().setUp()
         self.pid = self.given_served()
         self.files = [open(os.path.join(self.folder, "extent%d" % i), "w") for i in range(4)]
+        self.peers = []
 
     def tearDown(self):
         for file in self.files:
             file.close()
+        for peer in self.peers:
+            peer.close()
         super().tearDown()
 
     def given_made(self, peer, size, file=0):
@@ -501,6 +505,40 @@ class Ledger(session.Case):
         os.close(fds[0])
         self.assertEqual(self.given_pool(), (64, 0))
         self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 0)
+
+    def extents_of_a_process_that_lives_on_without_its_connection_go_to_nobody(self):
+        one, other = self.given_client(), self.given_client()
+        self.given_made(one, 64 * MIB)
+        one.hang_up()
+        self.given_log_has("pid %d has left" % one.child.pid)
+        self.assertEqual(self.given_pool(), (64, 0), "it still counts")
+        self.assertEqual([c["pid"] for c in self.given_status()["clients"]], [other.child.pid])
+        self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 0)
+        self.assertEqual(self.given_answer(other, "CREDIT", 1000 * MIB)[0], 0)
+        one.close()
+        self.eventually(lambda: self.given_pool() == (64, 64))
+        self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 1)
+
+    def a_process_that_is_away_for_long_is_not_counted_and_its_extents_are_closed(self):
+        one = self.given_client()
+        before = len(os.listdir("/proc/%d/fd" % self.pid))
+        self.given_made(one, 64 * MIB)
+        one.hang_up()
+        self.given_log_has("pid %d does not come back; its host memory is not counted any more" % one.child.pid)
+        self.assertEqual(self.given_pool(), (0, 0))
+        self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) < before)
+
+    def what_a_process_that_comes_back_had_is_counted_once(self):
+        one = Peer(self.session)  # of this process, which comes back below
+        one.join(peer=CLIENT)
+        self.given_made(one, 64 * MIB)
+        one.close()
+        self.eventually(lambda: self.given_status()["clients"] == [])
+        self.assertEqual(self.given_pool(), (64, 0))
+        one = Peer(self.session)
+        one.join(peer=CLIENT, host_bytes=64 * MIB)
+        self.assertEqual(self.given_pool(), (64, 0))
+        one.close()
 
     def kept_extents_make_room_for_new_ones_those_of_another_size_first(self):
         one = self.given_client()

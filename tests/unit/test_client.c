@@ -82,7 +82,7 @@ static bool joined(void)
 	bool is_joined;
 
 	ranked_lock(&client->lock);
-	is_joined = client->fd >= 0;
+	is_joined = client->socket.fd >= 0;
 	ranked_unlock(&client->lock);
 	return is_joined;
 }
@@ -257,7 +257,7 @@ static void a_forked_child_lets_go_of_the_connection_and_the_parent_keeps_it(voi
 	if (child == 0) {
 		ranked_lock_fork_child();
 		client_forget(&fixture_lc.client);
-		_exit(fixture_lc.client.fd == -1 && client_rule(&fixture_lc.client, &(struct allocation){.size_bytes = 8 * MIB}) == RULE_LARGE
+		_exit(fixture_lc.client.socket.fd == -1 && client_rule(&fixture_lc.client, &(struct allocation){.size_bytes = 8 * MIB}) == RULE_LARGE
 			      ? 0
 			      : 1);
 	}
