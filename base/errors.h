@@ -21,7 +21,7 @@ enum sublet_err {
 struct errinfo {
 	enum sublet_err code;
 	int driver_code; /* CUresult, 0 when the driver did not refuse */
-	char text[192];  /* lower case, no full stop */
+	char text[256];  /* lower case, no full stop */
 };
 
 /* Fill @info (may be NULL) and return @code, so that a failure is one line at its place. */

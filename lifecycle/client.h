@@ -22,7 +22,7 @@
 struct lifecycle;
 struct client_policy;
 
-enum { CLIENT_SESSION_BYTES = 512, CLIENT_REQUESTS = 64, CLIENT_LATE = 8 };
+enum { CLIENT_SESSION_BYTES = 512, CLIENT_REQUESTS = PROTOCOL_RULES_MAX /* as many as one command may ask for */, CLIENT_LATE = 8 };
 
 /* Asked of the coordinator by a thread that waits. */
 struct client_question {

@@ -101,6 +101,8 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 	if (asked == ASKED_NOBODY && client->socket.fd < 0 && client->host_bytes < client->pool_cap_bytes &&
 		bytes <= client->pool_cap_bytes - client->host_bytes)
 		asked = ASKED_YES;
+	else if (asked == ASKED_NOBODY && client->socket.fd < 0)
+		snprintf(why, why_size, "the session has no coordinator now, and the cap is reached by what this process has; start it again");
 	else if (asked == ASKED_NOBODY)
 		snprintf(why, why_size, "the session's coordinator does not answer; see 'sublet ctl status'");
 	if (asked == ASKED_YES)

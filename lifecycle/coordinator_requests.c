@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 
 void control_end(struct coordinator *c, struct peer *control, uint64_t serial, uint32_t count, enum sublet_err error,
 	const char *text)
@@ -220,6 +221,7 @@ static void say_outcome(struct coordinator *c, struct asked *asked, const struct
 	memcpy(message.outcome.role, asked->who.role, sizeof(message.outcome.role));
 	memcpy(message.outcome.command, asked->who.command, sizeof(message.outcome.command));
 	message.outcome.served = *served;
+	text_make_printable(message.outcome.served.text); /* it may name a kernel, or a thread */
 	request->count++;
 	peer_send(c, request->control, &message, -1, -1);
 }

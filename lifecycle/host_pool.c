@@ -404,17 +404,19 @@ static enum sublet_err say_full(struct lifecycle *lc, uint64_t bytes, const char
 	uint64_t all, idle;
 	uint32_t used_count;
 
+	/* the session's own numbers, who has them, and the fix: they need the room */
+	if (why[0])
+		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "no room in the host pool for %s more: %s",
+			size_format(bytes, needed, sizeof(needed)), why);
 	ranked_lock(&pool->lock);
 	all = pool->bytes;
 	idle = pool->free_bytes;
 	used_count = pool->count - pool->free_count;
 	ranked_unlock(&pool->lock);
 	return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0,
-		"host pool is full: %s needed, cap %s, this process holds %s in %u extents and keeps %s%s%s",
-		size_format(bytes, needed, sizeof(needed)),
-		lc->config.host_pool_bytes ? size_format(lc->config.host_pool_bytes, cap, sizeof(cap)) : "none",
-		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)),
-		why[0] ? "; " : "", why);
+		"no room in the host pool for %s more: the cap is %s, and this process holds %s in %u extents and keeps %s",
+		size_format(bytes, needed, sizeof(needed)), size_format(lc->config.host_pool_bytes, cap, sizeof(cap)),
+		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)));
 }
 
 /* Room for @bytes more under the cap of this process and by the session's ledger; where it may @trim, kept extents of other
@@ -423,7 +425,7 @@ static enum sublet_err take_credit(struct lifecycle *lc, uint64_t bytes, bool tr
 {
 	struct host_pool *pool = &lc->host_pool;
 	const uint64_t cap = lc->config.host_pool_bytes;
-	char why[96] = "";
+	char why[200] = "";
 
 	if (cap && pool->bytes + bytes > cap && trim && bytes <= cap)
 		host_pool_trim(lc, pool->bytes + bytes - cap, bytes);

@@ -180,7 +180,7 @@ int cmd_run(int argc, char **argv)
 		return status;
 	status = set_up(&options, session);
 	if (!status)
-		status = serve_ensure(session, options.policy);
+		status = serve_ensure(session, options.policy, getenv("SUBLET_ROLE"));
 	if (!status) {
 		stats_files_sweep(session);
 		status = options.follow ? launch_follow(session, argv + optind) : launch_exec(argv + optind);

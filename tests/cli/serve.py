@@ -238,6 +238,35 @@ class Run(session.Case):
         self.given_served(policy=False)
         self.refuses(1, "has another policy ('none', ", "run", "--session", self.session, "--policy", self.policy, "--", "true")
 
+    def a_role_that_is_not_in_the_policy_is_refused_before_the_program_starts(self):
+        for more in (["--policy", self.policy], []):  # with and without its name, the session has one by then
+            self.refuses(2, "unknown role 'rolout'; did you mean 'rollout'?", "run", *more, "--role", "rolout", "--", "touch", "ran")
+            self.refuses(2, "unknown role 'zebra'; policy '%s' has train, rollout" % self.policy, "run", *more, "--", "touch", "ran",
+                         env=dict(self.env, SUBLET_ROLE="zebra"))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "ran")))
+        got = self.sublet("run", "--role", "rollout", "--", "echo", "ran")
+        self.assertEqual((got.returncode, got.stdout, got.stderr), (0, "ran\n", ""), got)
+
+    def a_coordinator_is_started_also_below_a_parent_that_ignores_how_children_end(self):
+        got = self.sublet("run", "--session", self.session, "--policy", self.policy, "--", "grep", "SigIgn", "/proc/self/status",
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        self.assertTrue(int(got.stdout.split()[1], 16) & 1 << signal.SIGCHLD - 1, "the program has it as it was")
+
+    def standard_streams_that_are_closed_are_not_taken_for_others(self):
+        for words in ("serve --background --policy %s" % self.policy, "run --policy %s -- ls /proc/self/fd >&3" % self.policy,
+                      "ctl status >&3", "ctl stop"):
+            read, write = os.pipe()
+            got = subprocess.run(["bash", "-c", "exec 3>&%d %d>&-; exec %s %s <&- 2>&-%s" % (
+                write, write, harness.EXE, words, "" if ">" in words else " >&-")], env=self.env, pass_fds=[write], timeout=60)
+            os.close(write)
+            with open(read) as text:
+                said = text.read()
+            self.assertEqual(got.returncode, 0, (words, said))
+            if "ls" in words.split():
+                # closed for the program too: the folder it lists is the first that is free
+                self.assertEqual(said.split(), ["0", "1", "3"])
+
     def the_program_inherits_no_descriptor(self):
         got = self.given_run("ls", "/proc/self/fd")
         self.assertEqual(got.stdout.split(), ["0", "1", "2", "3"], got)
@@ -483,7 +512,7 @@ class Ledger(session.Case):
         self.assertEqual(self.given_answer(other, "CREDIT", 300 * MIB), (1, "", []))
         granted, text, _ = self.given_answer(other, "CREDIT", 100 * MIB)
         self.assertEqual(granted, 0)
-        self.assertRegex(text, r"^the session's host pool has 1000.00 MiB of 1.00 GiB in use: pid \d+ \(train\) 700.00 MiB, "
+        self.assertRegex(text, r"^1000.00 MiB of 1.00 GiB are in use: pid \d+ \(train\) 700.00 MiB, "
                                r"pid \d+ \(rollout\) 300.00 MiB; raise host_pool or SUBLET_HOST_POOL$")
         one.send(amount("GIVE", 700 * MIB))
         self.assertEqual(self.given_answer(one, "CREDIT", 700 * MIB), (1, "", []))

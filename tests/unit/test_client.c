@@ -176,7 +176,7 @@ static void host_bytes_are_asked_of_the_session_and_kept_to_its_cap_without_one(
 	client_start(&fixture_lc, session, "train");
 	assert_true(hooks->credit(hooks->arg, 48 * MIB, why, sizeof(why)));
 	assert_false(hooks->credit(hooks->arg, 32 * MIB, why, sizeof(why)));
-	assert_non_null(strstr(why, "host pool has 48.00 MiB of 64.00 MiB in use"));
+	assert_non_null(strstr(why, "48.00 MiB of 64.00 MiB are in use"));
 	assert_false(hooks->take(hooks->arg, 16 * MIB, &fd));
 	hooks->made(hooks->arg, 48 * MIB, dup(STDIN_FILENO));
 	hooks->give(hooks->arg, 48 * MIB);

@@ -44,8 +44,8 @@ static void a_full_pool_says_what_is_needed_the_cap_and_who_holds_what(void **st
 	fixture_lc.config.host_pool_bytes = 8 * MIB;
 	MOVED(RESIDENCY_HOST, &block);
 	assert_int_equal(move_to(RESIDENCY_HOST, &more), SUBLET_ERR_NOMEM);
-	assert_non_null(strstr(failure.text, "2.00 MiB needed"));
-	assert_non_null(strstr(failure.text, "cap 8.00 MiB"));
+	assert_non_null(strstr(failure.text, "for 2.00 MiB more"));
+	assert_non_null(strstr(failure.text, "the cap is 8.00 MiB"));
 	assert_non_null(strstr(failure.text, "holds 8.00 MiB")); /* what was taken for it in this moment included */
 	assert_int_equal(residency_of(&more), RESIDENCY_DEVICE);
 	assert_true(same_bytes(&more));
