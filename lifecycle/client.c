@@ -96,6 +96,12 @@ static bool take_over(struct client_socket *own, int fd)
 	return true;
 }
 
+void client_drop(struct client *client)
+{
+	if (is_ours(&client->socket))
+		shutdown(client->socket.fd, SHUT_RDWR);
+}
+
 bool client_send(struct client *client, uint32_t connection, struct protocol_message *message, int pass_fd)
 {
 	const uint64_t deadline = clock_now_ns() + SEND_WAIT_NS;
@@ -115,8 +121,8 @@ bool client_send(struct client *client, uint32_t connection, struct protocol_mes
 		/* it reads nothing: a short pause without the lock, which the reading thread wants */
 		client_wait(client, clock_now_ns() + CLOCK_NS_PER_MS);
 	}
-	if (carried != CARRIED && client->socket.fd >= 0 && is_ours(&client->socket))
-		shutdown(client->socket.fd, SHUT_RDWR); /* the reading thread sees it and joins again */
+	if (carried != CARRIED)
+		client_drop(client);
 	return carried == CARRIED;
 }
 
@@ -202,6 +208,7 @@ static bool shake_hands(struct lifecycle *lc, const struct client_socket *own, u
 	}
 	client->socket = *own;
 	client->connection++;
+	memset(client->late, 0, sizeof(client->late)); /* their answers are lost with the connection they were asked over */
 	client->pool_cap_bytes = message.welcome.pool_bytes;
 	client->said_alone = false;
 	client_send(client, 0, &joined, -1);
@@ -387,8 +394,7 @@ void client_stop(struct lifecycle *lc, uint64_t wait_ns)
 	if (!client->session[0] || !ranked_lock_within(&client->lock, wait_ns))
 		return;
 	client->stop = true;
-	if (is_ours(&client->socket))
-		shutdown(client->socket.fd, SHUT_RDWR); /* wakes the reading thread */
+	client_drop(client);
 	pthread_cond_broadcast(&client->changed);
 	while (client->reader == CLIENT_RUNNING && clock_now_ns() < deadline)
 		client_wait(client, deadline);

@@ -16,9 +16,14 @@
 
 enum asked { ASKED_YES, ASKED_NO, ASKED_NOBODY /* not joined, or no answer in time */ };
 
+/* With more of them than are remembered the coordinator's ledger cannot be set right by giving back: a new hello does. */
 static void remember_late(struct client *client, uint64_t serial, uint64_t bytes)
 {
-	client->late[client->late_next++ % CLIENT_LATE] = (struct client_late){serial, bytes};
+	struct client_late *late = &client->late[client->late_next++ % CLIENT_LATE];
+
+	if (late->serial)
+		client_drop(client);
+	*late = (struct client_late){serial, bytes};
 }
 
 static void give_locked(struct client *client, uint64_t bytes, bool exists)
@@ -75,7 +80,7 @@ static enum asked ask(struct client *client, enum protocol_type type, uint64_t b
 		while (!question->answered && client->socket.fd >= 0 && client->connection == connection && !client->stop &&
 			clock_now_ns() < deadline)
 			client_wait(client, deadline);
-		if (!question->answered)
+		if (!question->answered && client->connection == connection)
 			remember_late(client, question->serial, bytes);
 	}
 	if (question->answered) {

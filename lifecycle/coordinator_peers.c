@@ -106,7 +106,7 @@ static void disconnect(struct coordinator *c, struct peer *peer)
 void peer_came_back(struct coordinator *c, struct peer *peer)
 {
 	for (struct peer *before = c->peers; before; before = before->next)
-		if (before->away_since_ns && before->pid == peer->pid && !before->dropped)
+		if (before->away_since_ns && before->pid == peer->pid && peer->pid > 0 && !before->dropped)
 			drop(c, before, has_ended(before));
 }
 
