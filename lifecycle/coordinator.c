@@ -201,6 +201,7 @@ static void hello(struct coordinator *c, struct peer *peer, const struct protoco
 	welcome.welcome.policy_bytes = c->policy_size;
 	welcome.welcome.pool_bytes = c->pool.cap_bytes;
 	protocol_text(welcome.welcome.policy_name, sizeof(welcome.welcome.policy_name), c->policy_name);
+	text_make_printable(welcome.welcome.policy_name);
 	if (peer->kind == PEER_CLIENT) {
 		peer_came_back(c, peer);
 		peer->host_bytes = message->hello.host_bytes;
@@ -414,8 +415,7 @@ void coordinator_free(struct coordinator *c)
 		endpoint_remove(c->folder_fd);
 	close_fd(c->listener);
 	close_fd(c->lock_fd); /* before the peers are let go: who waited for this end may serve the session next */
-	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		peer_left(c, peer, true);
+	peers_drop_all(c);
 	requests_release(c);
 	peers_bury(c);
 	pool_release(&c->pool);

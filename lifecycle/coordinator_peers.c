@@ -168,6 +168,12 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
 		disconnect(c, peer);
 }
 
+void peers_drop_all(struct coordinator *c)
+{
+	for (struct peer *peer = c->peers; peer; peer = peer->next)
+		drop(c, peer, false);
+}
+
 void peers_bury(struct coordinator *c)
 {
 	struct peer **at = &c->peers;

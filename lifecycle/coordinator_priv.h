@@ -131,6 +131,8 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended);
 void peer_came_back(struct coordinator *c, struct peer *peer);
 /* Those that are away for too long are given up. Returns when to call again, UINT64_MAX: nobody is away. */
 uint64_t peers_expire(struct coordinator *c, uint64_t now_ns);
+/* The coordinator ends; they go on. */
+void peers_drop_all(struct coordinator *c);
 /* Free those that were dropped. */
 void peers_bury(struct coordinator *c);
 /* "pid 4242 (train)" */

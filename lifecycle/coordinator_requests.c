@@ -114,7 +114,8 @@ static bool may(const struct coordinator *c, uint32_t verb, uint32_t rule, char 
 	if (verb == VERB_DISCARD ? policy_may_discard(&c->policy, rule, &reason)
 				 : c->policy.rules[rule].kind != POLICY_RULE_PINNED)
 		return true;
-	snprintf(text, room, "object '%s': %s", policy_text(&c->policy, c->policy.rules[rule].name), policy_reason_text(reason));
+	snprintf(text, room, "object '%s': %s; %s", policy_text(&c->policy, c->policy.rules[rule].name), policy_reason_text(reason),
+		verb == VERB_DISCARD ? "offload or park it instead" : "name others, or change the policy");
 	return false;
 }
 
@@ -294,6 +295,7 @@ static void send_status(struct coordinator *c, struct request *request)
 	message.session.pool_used_bytes = pool_used_bytes(c);
 	message.session.pool_kept_bytes = c->pool.orphan_bytes;
 	protocol_text(message.session.policy_name, sizeof(message.session.policy_name), c->policy_name);
+	text_make_printable(message.session.policy_name);
 	for (const struct asked *asked = c->asked; asked; asked = asked->next)
 		message.session.clients += asked->request == request && asked->client;
 	peer_send(c, request->control, &message, -1, -1);

@@ -22,6 +22,21 @@ class Serve(session.Case):
             self.assertEqual(child.wait(timeout=20), 0)
             self.assertFalse(os.path.exists(os.path.join(self.session, "socket")))
 
+    def processes_that_go_on_are_not_said_to_have_ended(self):
+        self.given_served()
+        peer = Peer(self.session)
+        peer.join(peer=CLIENT)
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        self.assertNotIn("has ended", self.given_log())
+        peer.close()
+
+    def names_of_policies_are_shown_in_one_line(self):
+        name = os.path.join(self.folder, "a\nb.yaml")
+        os.rename(self.policy, name)
+        self.policy = name
+        self.given_served()
+        self.assertRegex(self.sublet("ctl", "status").stdout, r"(?m)^policy +.*a\?b.yaml$")
+
     def stop_returns_when_the_next_can_start(self):
         for _ in range(20):
             self.given_served()
@@ -237,6 +252,9 @@ class Run(session.Case):
     def a_session_without_a_policy_is_another_policy(self):
         self.given_served(policy=False)
         self.refuses(1, "has another policy ('none', ", "run", "--session", self.session, "--policy", self.policy, "--", "true")
+
+    def policy_from_stdin_is_refused(self):
+        self.refuses(2, "a policy read from stdin would take what CMD reads; give '--policy' a file", "run", "--policy", "-", "--", "cat")
 
     def a_role_that_is_not_in_the_policy_is_refused_before_the_program_starts(self):
         for more in (["--policy", self.policy], []):  # with and without its name, the session has one by then
