@@ -6,9 +6,11 @@ was not, or something broke; 2: wrong usage or nothing built; 77: nothing could 
 
 import argparse
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
+import random
 import selectors
 import subprocess
 import sys
@@ -25,6 +27,15 @@ GPU = os.path.join(os.path.dirname(HERE), "gpu")
 MIB, GIB = 1 << 20, 1 << 30
 
 
+LIBC = ctypes.CDLL(None)
+ADDR_NO_RANDOMIZE = 0x0040000  # linux/personality.h
+
+
+def same_addresses():
+    """In a process about to be started: its addresses are those of the next one of its kind."""
+    LIBC.personality(ADDR_NO_RANDOMIZE)
+
+
 class WorkerError(Exception):
     def __init__(self, text, tail=""):
         super().__init__(text)
@@ -34,7 +45,7 @@ class WorkerError(Exception):
 class Worker:
     """One measuring process; every answer is waited for at most so long."""
 
-    def __init__(self, argv, env, work, kind):
+    def __init__(self, argv, env, work, kind, prepare=None):
         self.kind, self.pending, self.process = kind, b"", None
         self.err = tempfile.TemporaryFile(dir=work)
         try:
@@ -46,6 +57,7 @@ class Worker:
                 env=env,
                 cwd=work,
                 start_new_session=True,
+                preexec_fn=prepare,
             )
         except OSError as error:
             self.err.close()
@@ -110,19 +122,19 @@ class Worker:
 class Pair:
     """A plain worker and one under Sublet, started together."""
 
-    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None):
+    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, prepare=None):
         self.bench, self.session, self.workers, self.silent = bench, steps.session_dir(), [], False
         try:
             plain_env = steps.plain_env(env)
             if sim:
                 plain_env["LD_LIBRARY_PATH"] = sim + os.pathsep + plain_env.get("LD_LIBRARY_PATH", "")
-            self.workers.append(Worker(argv, plain_env, bench.work, "plain"))
+            self.workers.append(Worker(argv, plain_env, bench.work, "plain", prepare))
             under = steps.sublet_argv(bench.build, self.session, argv)
             if sim:
                 under.insert(under.index("--"), "--sim")
             # the counters at the end and nothing else: what is measured must not be the log
             env = steps.sublet_env(env, log="*:warn,stats:info")
-            self.workers.append(Worker(under, env, bench.work, "Sublet"))
+            self.workers.append(Worker(under, env, bench.work, "Sublet", prepare))
             if cores:  # before they have threads, so that all of those inherit it
                 for worker in self.workers:
                     os.sched_setaffinity(worker.process.pid, cores)
@@ -379,20 +391,27 @@ class Bench:
         # One process of Python is lastingly faster or slower than the next by some percent, so many pairs tell more than
         # many bursts; pairs of a group start together, since starting takes longer than measuring. Both of a pair keep to
         # the same cores: they never work at the same time, and cores differ.
-        groups, pairs, count = (1, 2, 8) if quick else (3, 4, 14)
+        groups, pairs, count = (1, 2, 8) if quick else (5, 4, 8)
         sizes = {"small": 30, "large": 8}
         made = {size: [] for size in sizes}
         argv = [sys.executable, os.path.join(HERE, "train_worker.py")]
         mine = sorted(os.sched_getaffinity(0))
         share = max(1, len(mine) // pairs)
         cores = [set(mine[i * share : (i + 1) * share] or mine) for i in range(pairs)]
-        steady = {"PYTHONHASHSEED": "0"}  # the order of sets and dictionaries is part of a process's speed
+        # The order of sets and dictionaries, and where things lie, are part of a process's speed: the same for both of a pair,
+        # and others for each pair by the length of what lies above the stack.
+        steady = {"PYTHONHASHSEED": "0"}
+        lengths = random.Random(1)
         for number in range(groups):
             if self.left() < 60 and number:
                 self.notes.append(f"training: out of time after {number} of {groups} groups of {pairs} pairs")
                 break
             with contextlib.ExitStack() as stack:
-                group = [stack.enter_context(Pair(self, argv, wait=False, cores=cores[i], env=steady)) for i in range(pairs)]
+                group = []
+                for i in range(pairs):
+                    env = {**steady, "SUBLET_BENCH_FILL": "x" * lengths.randrange(4096)}
+                    pair = Pair(self, argv, wait=False, cores=cores[i], env=env, prepare=same_addresses)
+                    group.append(stack.enter_context(pair))
                 for pair in group:
                     pair.ready(120)
                     for size in sizes:
