@@ -94,7 +94,7 @@ void log_init(void)
 	}
 	if (bad)
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
-			"SUBLET_LOG: unknown '%.*s'; write component:level with shim, memory, context, native, residency, session, stats or * and off, error, warn, info or debug",
+			"SUBLET_LOG: unknown '%.*s'; write component:level with shim, memory, context, native, gate, residency, session, stats or * and off, error, warn, info or debug",
 			bad_length, bad);
 }
 

@@ -25,12 +25,14 @@
 
 enum { FD_LEAST = 900 }; /* out of the way of programs that count on low numbers */
 
+static const char closed_by_program[] = "the program has closed the connection to the session's coordinator";
+
 void client_init(struct client *client)
 {
 	pthread_condattr_t attributes;
 
 	memset(client, 0, sizeof(*client));
-	client->fd = -1;
+	client->socket.fd = -1;
 	ranked_lock_init(&client->lock, RANK_CLIENT);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -51,32 +53,53 @@ void client_wait(struct client *client, uint64_t deadline_ns)
 
 /* ---- the descriptor ---- */
 
-static bool is_ours(const struct client *client)
+static bool is_ours(const struct client_socket *own)
 {
 	struct stat status;
 
-	return client->fd >= 0 && fstat(client->fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_dev == client->device &&
-	       status.st_ino == client->inode;
+	return own->fd >= 0 && fstat(own->fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_dev == own->device &&
+	       status.st_ino == own->inode;
 }
 
-/* Caller holds the lock. What stands at the number now may be the program's: then it is not closed. */
+/* What stands at the number now may be the program's: then it is not closed. A child that was forked in the middle may have the
+ * socket too, so that closing it here ends nothing. */
+static void close_socket(struct client_socket *own)
+{
+	if (is_ours(own)) {
+		shutdown(own->fd, SHUT_RDWR);
+		close(own->fd);
+	}
+	own->fd = -1;
+}
+
+/* Caller holds the lock. */
 static void disconnect(struct client *client)
 {
-	if (is_ours(client))
-		close(client->fd);
-	client->fd = -1;
+	close_socket(&client->socket);
 	pthread_cond_broadcast(&client->changed);
 }
 
-static int move_away(int fd)
+/* Out of the way, and known again. */
+static bool take_over(struct client_socket *own, int fd)
 {
 	/* by number: glibc's fcntl is called fcntl64, which another C library has not, and its programs load this one too */
 	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FD_LEAST);
+	struct stat status;
 
-	if (moved < 0)
-		return fd; /* such numbers are over the limit here */
-	close(fd);
-	return moved;
+	if (moved >= 0) /* else such numbers are over the limit here */
+		close(fd);
+	own->fd = moved >= 0 ? moved : fd;
+	if (fstat(own->fd, &status))
+		return false;
+	own->device = status.st_dev;
+	own->inode = status.st_ino;
+	return true;
+}
+
+void client_drop(struct client *client)
+{
+	if (is_ours(&client->socket))
+		shutdown(client->socket.fd, SHUT_RDWR);
 }
 
 bool client_send(struct client *client, uint32_t connection, struct protocol_message *message, int pass_fd)
@@ -86,11 +109,11 @@ bool client_send(struct client *client, uint32_t connection, struct protocol_mes
 
 	protocol_length(message);
 	while (carried == CARRIED_NOT_YET) {
-		if (client->fd < 0 || (connection && connection != client->connection))
+		if (client->socket.fd < 0 || (connection && connection != client->connection))
 			return false;
-		if (!is_ours(client))
+		if (!is_ours(&client->socket))
 			break;
-		carried = endpoint_send(client->fd, message, pass_fd, NULL);
+		carried = endpoint_send(client->socket.fd, message, pass_fd, NULL);
 		if (carried != CARRIED_NOT_YET)
 			break;
 		if (clock_now_ns() >= deadline)
@@ -98,20 +121,28 @@ bool client_send(struct client *client, uint32_t connection, struct protocol_mes
 		/* it reads nothing: a short pause without the lock, which the reading thread wants */
 		client_wait(client, clock_now_ns() + CLOCK_NS_PER_MS);
 	}
-	if (carried != CARRIED && client->fd >= 0 && is_ours(client))
-		shutdown(client->fd, SHUT_RDWR); /* the reading thread sees it and joins again */
+	if (carried != CARRIED)
+		client_drop(client);
 	return carried == CARRIED;
 }
 
 /* ---- joining ---- */
 
 /* The next message of a connection that is not yet joined. */
-static bool receive_by(int fd, uint64_t deadline_ns, struct protocol_message *message, int *ret_fd, struct errinfo *reterr)
+static bool receive_by(const struct client_socket *own, uint64_t deadline_ns, struct protocol_message *message, int *ret_fd,
+	struct errinfo *reterr)
 {
-	enum endpoint_carried carried;
+	enum endpoint_carried carried = CARRIED_NOT_YET;
 
-	while ((carried = endpoint_receive(fd, PROTOCOL_DOWN, message, ret_fd, reterr)) == CARRIED_NOT_YET) {
-		if (!endpoint_wait(fd, false, deadline_ns)) {
+	for (;;) {
+		if (!is_ours(own)) {
+			errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "%s", closed_by_program);
+			return false;
+		}
+		carried = endpoint_receive(own->fd, PROTOCOL_DOWN, message, ret_fd, reterr);
+		if (carried != CARRIED_NOT_YET)
+			break;
+		if (!endpoint_wait(own->fd, false, deadline_ns)) {
 			errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the session's coordinator does not answer");
 			return false;
 		}
@@ -125,8 +156,9 @@ static bool receive_by(int fd, uint64_t deadline_ns, struct protocol_message *me
 	return carried == CARRIED;
 }
 
-/* Whether it arrives is seen by the answer: who is turned away is told so even when this finds nobody. */
-static void say_hello(struct lifecycle *lc, int fd)
+/* Whether it arrives is seen by the answer: who is turned away is told so even when this finds nobody. Returns the host bytes that
+ * were told. */
+static uint64_t say_hello(struct lifecycle *lc, const struct client_socket *own)
 {
 	struct client *client = &lc->client;
 	struct protocol_message message;
@@ -140,20 +172,21 @@ static void say_hello(struct lifecycle *lc, int fd)
 	protocol_text(message.hello.role, sizeof(message.hello.role), client->given_role);
 	protocol_text(message.hello.command, sizeof(message.hello.command), lc->stats->comm);
 	protocol_length(&message);
-	endpoint_send(fd, &message, -1, NULL);
+	endpoint_send(own->fd, &message, -1, NULL);
+	return message.hello.host_bytes;
 }
 
-/* Welcome, policy, role. On success the connection is the client's. */
-static bool shake_hands(struct lifecycle *lc, int fd, uint64_t deadline_ns, struct errinfo *reterr)
+/* Welcome, policy, role. On success the connection is the client's. *ret_again: it is not, and the same can be tried at once. */
+static bool shake_hands(struct lifecycle *lc, const struct client_socket *own, uint64_t deadline_ns, bool *ret_again,
+	struct errinfo *reterr)
 {
 	struct client *client = &lc->client;
 	struct protocol_message message, joined;
-	struct stat status;
+	uint64_t told_bytes = say_hello(lc, own);
 	int policy_fd;
 	bool good;
 
-	say_hello(lc, fd);
-	if (!receive_by(fd, deadline_ns, &message, &policy_fd, reterr))
+	if (!receive_by(own, deadline_ns, &message, &policy_fd, reterr))
 		return false;
 	good = message.header.type == PROTOCOL_WELCOME && (policy_fd >= 0) == (message.welcome.policy_bytes > 0);
 	if (!good)
@@ -163,13 +196,19 @@ static bool shake_hands(struct lifecycle *lc, int fd, uint64_t deadline_ns, stru
 			       sizeof(joined.joined.role), reterr);
 	if (policy_fd >= 0)
 		close(policy_fd);
-	if (!good || fstat(fd, &status))
+	if (!good)
 		return false;
 	ranked_lock(&client->lock);
-	client->fd = move_away(fd);
-	client->device = status.st_dev;
-	client->inode = status.st_ino;
+	/* A move that was under way took or gave host memory meanwhile, with nobody to tell. */
+	*ret_again = client->host_bytes != told_bytes;
+	if (*ret_again) {
+		ranked_unlock(&client->lock);
+		errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "host memory came and went while it joined");
+		return false;
+	}
+	client->socket = *own;
 	client->connection++;
+	memset(client->late, 0, sizeof(client->late)); /* their answers are lost with the connection they were asked over */
 	client->pool_cap_bytes = message.welcome.pool_bytes;
 	client->said_alone = false;
 	client_send(client, 0, &joined, -1);
@@ -192,18 +231,21 @@ static void say_alone(struct client *client, enum log_level level, const char *w
 static bool join(struct lifecycle *lc, uint64_t deadline_ns)
 {
 	struct client *client = &lc->client;
+	struct client_socket own = {.fd = -1};
 	struct errinfo error = {0};
 	int folder = endpoint_folder(client->session, &error), fd = -1;
 	enum endpoint_state state = ENDPOINT_FAILED;
+	bool again = false;
 
 	if (folder >= 0) {
 		state = endpoint_connect(folder, &fd, NULL, &error);
 		close(folder);
 	}
-	if (state == ENDPOINT_CONNECTED && shake_hands(lc, fd, deadline_ns, &error))
+	if (state == ENDPOINT_CONNECTED && take_over(&own, fd) && shake_hands(lc, &own, deadline_ns, &again, &error))
 		return true;
-	if (state == ENDPOINT_CONNECTED)
-		close(fd);
+	close_socket(&own);
+	if (again)
+		return false;
 	/* a session that was started without one is no fault */
 	say_alone(client, state == ENDPOINT_NOBODY ? LOG_INFO : LOG_WARN,
 		state == ENDPOINT_NOBODY  ? "the session has no coordinator"
@@ -248,10 +290,10 @@ static void read_all(struct lifecycle *lc)
 	connection = client->connection;
 	while (!client->stop && carried != CARRIED_END && carried != CARRIED_WRONG) {
 		struct protocol_message message;
-		int fd = client->fd, passed = -1;
+		int fd = client->socket.fd, passed = -1;
 
-		if (!is_ours(client)) {
-			errinfo_set(&error, SUBLET_ERR_SYSTEM, 0, "the program has closed the connection to the session's coordinator");
+		if (!is_ours(&client->socket)) {
+			errinfo_set(&error, SUBLET_ERR_SYSTEM, 0, "%s", closed_by_program);
 			break;
 		}
 		carried = endpoint_receive(fd, PROTOCOL_DOWN, &message, &passed, &error);
@@ -280,7 +322,7 @@ static void *reader_main(void *arg)
 		lc->config.thread_begins();
 	ranked_lock(&client->lock);
 	while (!client->stop) {
-		bool joined = client->fd >= 0;
+		bool joined = client->socket.fd >= 0;
 
 		if (!joined) {
 			client_wait(client, clock_now_ns() + pause_ns);
@@ -352,8 +394,7 @@ void client_stop(struct lifecycle *lc, uint64_t wait_ns)
 	if (!client->session[0] || !ranked_lock_within(&client->lock, wait_ns))
 		return;
 	client->stop = true;
-	if (is_ours(client))
-		shutdown(client->fd, SHUT_RDWR); /* wakes the reading thread */
+	client_drop(client);
 	pthread_cond_broadcast(&client->changed);
 	while (client->reader == CLIENT_RUNNING && clock_now_ns() < deadline)
 		client_wait(client, deadline);
@@ -376,9 +417,9 @@ void client_release(struct lifecycle *lc)
 
 void client_forget(struct client *client)
 {
-	if (is_ours(client))
-		close(client->fd);
-	client->fd = -1;
+	if (is_ours(&client->socket)) /* no shutdown: it is the parent's */
+		close(client->socket.fd);
+	client->socket.fd = -1;
 	client->stop = true;
 	client->reader = client->worker = CLIENT_STOPPED;
 	client->session[0] = '\0';

@@ -22,7 +22,7 @@
 struct lifecycle;
 struct client_policy;
 
-enum { CLIENT_SESSION_BYTES = 512, CLIENT_REQUESTS = 64, CLIENT_LATE = 8 };
+enum { CLIENT_SESSION_BYTES = 512, CLIENT_REQUESTS = PROTOCOL_RULES_MAX /* as many as one command may ask for */, CLIENT_LATE = 8 };
 
 /* Asked of the coordinator by a thread that waits. */
 struct client_question {
@@ -43,6 +43,13 @@ struct client_request {
 	struct message_serve serve;
 };
 
+/* A descriptor in somebody else's process, and what it names as long as it is ours. */
+struct client_socket {
+	int fd; /* -1: none */
+	dev_t device;
+	ino_t inode;
+};
+
 enum client_thread { CLIENT_NO_THREAD, CLIENT_RUNNING, CLIENT_STOPPED };
 
 struct client {
@@ -50,9 +57,7 @@ struct client {
 	pthread_cond_t changed;	 /* a question was answered, a request came, the connection went, all ends */
 	char session[CLIENT_SESSION_BYTES]; /* written before the threads start; empty: never joins */
 	char given_role[PROTOCOL_ROLE_BYTES]; /* the same */
-	int fd; /* -1: not joined */
-	dev_t device; /* what fd names as long as it is ours */
-	ino_t inode;
+	struct client_socket socket; /* its fd is -1: not joined */
 	uint32_t connection; /* counts joins */
 	uint64_t serial;
 	uint64_t pool_cap_bytes, host_bytes; /* ledger, as the coordinator has it */

@@ -245,7 +245,7 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 	protocol_text(ret_role, room,
 		new->role == POLICY_NONE ? lc->client.given_role : policy_text(&new->policy, new->policy.roles[new->role].name));
 	if (new->bytes && new->role == POLICY_NONE && lc->client.given_role[0])
-		log_say(LOG_SESSION, LOG_WARN, WHOSE_POLICY, "role '%s' is not in the policy; only rules without a role match here",
+		log_say(LOG_SESSION, LOG_WARN, WHOSE_POLICY, "role '%s' is not in the policy; only rules without a role match here, set SUBLET_ROLE to one of its roles",
 			lc->client.given_role);
 	return true;
 }

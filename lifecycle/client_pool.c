@@ -16,9 +16,14 @@
 
 enum asked { ASKED_YES, ASKED_NO, ASKED_NOBODY /* not joined, or no answer in time */ };
 
+/* With more of them than are remembered the coordinator's ledger cannot be set right by giving back: a new hello does. */
 static void remember_late(struct client *client, uint64_t serial, uint64_t bytes, uint64_t extent)
 {
-	client->late[client->late_next++ % CLIENT_LATE] = (struct client_late){serial, bytes, extent};
+	struct client_late *late = &client->late[client->late_next++ % CLIENT_LATE];
+
+	if (late->serial)
+		client_drop(client);
+	*late = (struct client_late){serial, bytes, extent};
 }
 
 static void give_locked(struct client *client, uint64_t bytes, uint64_t extent)
@@ -66,7 +71,7 @@ static enum asked ask(struct client *client, enum protocol_type type, uint64_t b
 	*ret_fd = -1;
 	while (question->serial && clock_now_ns() < deadline)
 		client_wait(client, deadline);
-	if (question->serial || client->fd < 0)
+	if (question->serial || client->socket.fd < 0)
 		return asked;
 	connection = client->connection;
 	protocol_begin(&message, type, ++client->serial);
@@ -74,10 +79,10 @@ static enum asked ask(struct client *client, enum protocol_type type, uint64_t b
 	message.amount.extent = extent;
 	*question = (struct client_question){.serial = message.header.serial, .fd = -1};
 	if (client_send(client, connection, &message, -1)) {
-		while (!question->answered && client->fd >= 0 && client->connection == connection && !client->stop &&
+		while (!question->answered && client->socket.fd >= 0 && client->connection == connection && !client->stop &&
 			clock_now_ns() < deadline)
 			client_wait(client, deadline);
-		if (!question->answered)
+		if (!question->answered && client->connection == connection)
 			remember_late(client, question->serial, bytes, extent);
 	}
 	if (question->answered) {
@@ -100,9 +105,11 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 	ranked_lock(&client->lock);
 	asked = ask(client, PROTOCOL_CREDIT, bytes, 0, why, why_size, &fd);
 	/* With nobody to ask, what this process had a share of before stays within the cap it was told. A soft hold needs it. */
-	if (asked == ASKED_NOBODY && client->fd < 0 && client->host_bytes < client->pool_cap_bytes &&
+	if (asked == ASKED_NOBODY && client->socket.fd < 0 && client->host_bytes < client->pool_cap_bytes &&
 		bytes <= client->pool_cap_bytes - client->host_bytes)
 		asked = ASKED_YES;
+	else if (asked == ASKED_NOBODY && client->socket.fd < 0)
+		snprintf(why, why_size, "the session has no coordinator now, and the cap is reached by what this process has; start it again");
 	else if (asked == ASKED_NOBODY)
 		snprintf(why, why_size, "the session's coordinator does not answer; see 'sublet ctl status'");
 	if (asked == ASKED_YES)

@@ -24,6 +24,8 @@ struct client_policy {
 /* Send @message by the connection @connection (0: whichever there is), with descriptor @pass_fd unless it is -1. Caller holds the
  * lock. False: that connection is gone. Waits up to a second for a coordinator that is slow to read. */
 bool client_send(struct client *client, uint32_t connection, struct protocol_message *message, int pass_fd);
+/* End the connection; the reading thread sees it and joins again. Caller holds the lock. */
+void client_drop(struct client *client);
 /* Wait for `changed`, until @deadline_ns at most. Caller holds the lock. */
 void client_wait(struct client *client, uint64_t deadline_ns);
 

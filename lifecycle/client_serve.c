@@ -170,7 +170,7 @@ static void *worker_main(void *arg)
 		client->first_request = (client->first_request + 1) % CLIENT_REQUESTS;
 		client->requests_count--;
 		/* asked over a connection that is gone: nobody waits, and the numbers may be of another policy */
-		if (request.connection != client->connection || client->fd < 0)
+		if (request.connection != client->connection || client->socket.fd < 0)
 			continue;
 		ranked_unlock(&client->lock);
 		protocol_begin(&answer, PROTOCOL_SERVED, request.serial);

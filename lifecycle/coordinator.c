@@ -201,7 +201,9 @@ static void hello(struct coordinator *c, struct peer *peer, const struct protoco
 	welcome.welcome.policy_bytes = c->policy_size;
 	welcome.welcome.pool_bytes = c->pool.cap_bytes;
 	protocol_text(welcome.welcome.policy_name, sizeof(welcome.welcome.policy_name), c->policy_name);
+	text_make_printable(welcome.welcome.policy_name);
 	if (peer->kind == PEER_CLIENT) {
+		peer_came_back(c, peer);
 		peer->host_bytes = message->hello.host_bytes;
 		pool_make_room(c, 0, 0);
 		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s joins: %s", peer_name(peer, who, sizeof(who)), peer->command);
@@ -333,8 +335,10 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 /* Deadlines of everybody. Returns when the next one is. */
 static uint64_t keep_time(struct coordinator *c)
 {
-	uint64_t now = clock_now_ns(), next = requests_expire(c, now);
+	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now);
 	bool alone = true;
+
+	next = away < next ? away : next;
 
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
 		uint64_t until = peer->since_ns + HELLO_WAIT_MS * CLOCK_NS_PER_MS;
@@ -411,8 +415,7 @@ void coordinator_free(struct coordinator *c)
 		endpoint_remove(c->folder_fd);
 	close_fd(c->listener);
 	close_fd(c->lock_fd); /* before the peers are let go: who waited for this end may serve the session next */
-	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		peer_left(c, peer, true);
+	peers_drop_all(c);
 	requests_release(c);
 	peers_bury(c);
 	pool_release(&c->pool);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static void close_socket(struct coordinator *c, struct peer *peer)
 	peer->out_bytes = 0;
 }
 
-static void drop(struct coordinator *c, struct peer *peer)
+static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 {
 	if (peer->dropped)
 		return;
@@ -77,7 +78,57 @@ static void drop(struct coordinator *c, struct peer *peer)
 	peer->dropped = true;
 	requests_peer_gone(c, peer);
 	if (peer->kind == PEER_CLIENT)
-		pool_client_gone(c, peer);
+		pool_client_gone(c, peer, process_ended);
+}
+
+static bool has_ended(const struct peer *peer)
+{
+	struct pollfd process = {.fd = peer->pidfd, .events = POLLIN};
+
+	return peer->pidfd >= 0 && poll(&process, 1, 0) > 0;
+}
+
+/* The connection is over, its process may not be: a child has the socket, the program closed it, this side did. A process that ends
+ * closes its descriptors some time before it has ended, too. */
+static void disconnect(struct coordinator *c, struct peer *peer)
+{
+	const bool process_ended = has_ended(peer);
+
+	if (process_ended || peer->pidfd < 0 || peer->kind != PEER_CLIENT || !peer->host_bytes) {
+		drop(c, peer, process_ended);
+		return;
+	}
+	close_socket(c, peer);
+	requests_peer_gone(c, peer);
+	peer->away_since_ns = clock_now_ns();
+}
+
+void peer_came_back(struct coordinator *c, struct peer *peer)
+{
+	for (struct peer *before = c->peers; before; before = before->next)
+		if (before->away_since_ns && before->pid == peer->pid && peer->pid > 0 && !before->dropped)
+			drop(c, before, has_ended(before));
+}
+
+uint64_t peers_expire(struct coordinator *c, uint64_t now_ns)
+{
+	uint64_t next = UINT64_MAX;
+	char who[128];
+
+	for (struct peer *peer = c->peers; peer; peer = peer->next) {
+		const uint64_t until = peer->away_since_ns + AWAY_WAIT_MS * CLOCK_NS_PER_MS;
+
+		if (peer->dropped || !peer->away_since_ns)
+			continue;
+		if (until <= now_ns) {
+			log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s does not come back; its host memory is not counted any more",
+				peer_name(peer, who, sizeof(who)));
+			drop(c, peer, has_ended(peer));
+		} else if (until < next) {
+			next = until;
+		}
+	}
+	return next;
 }
 
 void peer_refuse(struct coordinator *c, struct peer *peer, const char *text)
@@ -93,7 +144,7 @@ void peer_refuse(struct coordinator *c, struct peer *peer, const char *text)
 	protocol_length(&message);
 	if (peer->fd >= 0)
 		endpoint_send(peer->fd, &message, -1, NULL);
-	drop(c, peer);
+	disconnect(c, peer);
 }
 
 void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
@@ -111,7 +162,16 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
 	if (peer->kind == PEER_CLIENT || peer->keeps)
 		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s %s", peer_name(peer, who, sizeof(who)),
 			process_ended ? "has ended" : "has left");
-	drop(c, peer);
+	if (process_ended)
+		drop(c, peer, true);
+	else
+		disconnect(c, peer);
+}
+
+void peers_drop_all(struct coordinator *c)
+{
+	for (struct peer *peer = c->peers; peer; peer = peer->next)
+		drop(c, peer, false);
 }
 
 void peers_bury(struct coordinator *c)

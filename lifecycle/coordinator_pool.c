@@ -3,8 +3,10 @@
  * Invariant: used = what the clients have credit for + the extents of ended ones; a credit never lifts it above the cap. */
 #include "lifecycle/coordinator_priv.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -68,16 +70,17 @@ bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes)
 	return fits(c, bytes);
 }
 
-/* Who has most, for a person who has to make room. */
+/* Who has most, for a person who has to make room; as many as fit. */
 static void describe_holders(const struct coordinator *c, char *text, size_t room)
 {
 	const struct peer *named[HOLDERS_SHOWN] = {NULL};
 	size_t used = 0;
 
 	text[0] = '\0';
-	for (int shown = 0; shown < HOLDERS_SHOWN && used < room; shown++) {
+	for (int shown = 0; shown < HOLDERS_SHOWN; shown++) {
 		const struct peer *most = NULL;
-		char who[64], bytes[16];
+		char who[64], bytes[16], holder[96];
+		size_t length;
 
 		for (const struct peer *peer = c->peers; peer; peer = peer->next)
 			if (!peer->dropped && peer->host_bytes > (most ? most->host_bytes : 0) && peer != named[0] &&
@@ -86,8 +89,12 @@ static void describe_holders(const struct coordinator *c, char *text, size_t roo
 		if (!most)
 			return;
 		named[shown] = most;
-		used += (size_t)snprintf(text + used, room - used, "%s%s %s", shown ? ", " : ": ",
-			peer_name(most, who, sizeof(who)), size_format(most->host_bytes, bytes, sizeof(bytes)));
+		length = (size_t)snprintf(holder, sizeof(holder), "%s%s %s", shown ? ", " : ": ", peer_name(most, who, sizeof(who)),
+			size_format(most->host_bytes, bytes, sizeof(bytes)));
+		if (used + length >= room)
+			return;
+		memcpy(text + used, holder, length + 1);
+		used += length;
 	}
 }
 
@@ -104,7 +111,7 @@ static void answer(struct coordinator *c, struct peer *client, enum protocol_typ
 
 static void credit(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t serial)
 {
-	char text[PROTOCOL_TEXT_BYTES], holders[128], used[16], cap[16];
+	char text[PROTOCOL_TEXT_BYTES], holders[120], used[16], cap[16];
 
 	if (pool_make_room(c, bytes, bytes)) {
 		client->host_bytes += bytes;
@@ -112,7 +119,7 @@ static void credit(struct coordinator *c, struct peer *client, uint64_t bytes, u
 		return;
 	}
 	describe_holders(c, holders, sizeof(holders));
-	snprintf(text, sizeof(text), "the session's host pool has %s of %s in use%s; raise host_pool or SUBLET_HOST_POOL",
+	snprintf(text, sizeof(text), "%s of %s are in use%s; raise host_pool or SUBLET_HOST_POOL",
 		size_format(pool_used_bytes(c), used, sizeof(used)), size_format(c->pool.cap_bytes, cap, sizeof(cap)), holders);
 	answer(c, client, PROTOCOL_CREDITED, serial, false, text, -1);
 }
@@ -135,7 +142,7 @@ static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uin
 
 		if (extent->owner || extent->bytes != bytes)
 			continue;
-		fd = dup(extent->fd);
+		fd = fcntl(extent->fd, F_DUPFD_CLOEXEC, 0);
 		if (fd < 0)
 			break;
 		extent->owner = client;
@@ -200,15 +207,23 @@ bool pool_message(struct coordinator *c, struct peer *client, const struct proto
 	return true;
 }
 
-void pool_client_gone(struct coordinator *c, struct peer *client)
+void pool_client_gone(struct coordinator *c, struct peer *client, bool process_ended)
 {
+	struct extent_fd **at = &c->pool.extents;
 	uint64_t kept = 0;
 
-	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
-		if (extent->owner != client)
+	while (*at) {
+		struct extent_fd *extent = *at;
+
+		if (extent->owner == client && !process_ended) {
+			drop_extent(&c->pool, at);
 			continue;
-		extent->owner = NULL;
-		kept += extent->bytes;
+		}
+		if (extent->owner == client) {
+			extent->owner = NULL;
+			kept += extent->bytes;
+		}
+		at = &extent->next;
 	}
 	c->pool.orphan_bytes += kept;
 	client->host_bytes = 0;

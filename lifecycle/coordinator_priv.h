@@ -14,6 +14,7 @@ enum {
 	HELLO_WAIT_MS = 5000,	/* a connection that does not say who it is */
 	LIST_WAIT_MS = 2000,	/* a client's answer to "what do you have" */
 	SERVING_WAIT_MS = 5000, /* its word that a request was read */
+	AWAY_WAIT_MS = 10000,	/* a process that lives on without its connection: it tries every 2 s */
 };
 #define SERVED_SLACK_NS (300ull * 1000000000ull) /* beyond the gate's own timeout: copies, and pinning memory for the first time */
 #define ASKED_MAX 65536				 /* questions that wait for answers, in all */
@@ -39,6 +40,7 @@ struct peer {
 	struct peer *next;
 	uint32_t kind; /* enum protocol_peer, 0 before its hello */
 	int fd;	       /* -1: closed; a process that is only waited for */
+	uint64_t away_since_ns; /* of a client whose process lives on without its connection; 0: it has one */
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
 	bool keeps;    /* a `sublet run`: reason enough to stay */
@@ -123,8 +125,15 @@ void peer_send(struct coordinator *c, struct peer *peer, struct protocol_message
 void peer_flush(struct coordinator *c, struct peer *peer);
 /* Close the connection, with @text as a refusal where there is one, and one line in the log. */
 void peer_refuse(struct coordinator *c, struct peer *peer, const char *text);
-/* The same when the other side has closed it, or its process has ended. */
+/* The same when the other side has closed it, or its process has ended. A client whose process lives on still uses its extents: until
+ * that ends, comes back or has been away for long, they and its share of the ledger stay its own. */
 void peer_left(struct coordinator *c, struct peer *peer, bool process_ended);
+/* @peer says hello: what its process had before is what it says now. */
+void peer_came_back(struct coordinator *c, struct peer *peer);
+/* Those that are away for too long are given up. Returns when to call again, UINT64_MAX: nobody is away. */
+uint64_t peers_expire(struct coordinator *c, uint64_t now_ns);
+/* The coordinator ends; they go on. */
+void peers_drop_all(struct coordinator *c);
 /* Free those that were dropped. */
 void peers_bury(struct coordinator *c);
 /* "pid 4242 (train)" */
@@ -155,8 +164,9 @@ uint64_t pool_used_bytes(const struct coordinator *c);
 /* Messages CREDIT, GIVE, TAKE and MADE of a client; *@fd is taken over (and set to -1) where it is kept. False with *reterr
  * set: no client of ours sends that. */
 bool pool_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd, struct errinfo *reterr);
-/* What @client had is nobody's now; extents with a descriptor are kept, up to the cap. */
-void pool_client_gone(struct coordinator *c, struct peer *client);
+/* What @client had is nobody's now. When its process has ended its extents with a descriptor are kept, up to the cap; else they are
+ * closed here, as its own handles may be in use: another that took one would write into its bytes. */
+void pool_client_gone(struct coordinator *c, struct peer *client, bool process_ended);
 /* Close kept extents until @bytes more would fit under the cap. */
 bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
 

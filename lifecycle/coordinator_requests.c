@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 
 void control_end(struct coordinator *c, struct peer *control, uint64_t serial, uint32_t count, enum sublet_err error,
 	const char *text)
@@ -50,6 +51,8 @@ static void fill_who(struct message_client *who, const struct peer *client)
 	memcpy(who->command, client->command, sizeof(who->command));
 }
 
+static void lapse(struct coordinator *c, struct asked *asked);
+
 /* Ask @client on behalf of @request. At the end of the list: a client answers in the order it is asked. */
 static void ask(struct coordinator *c, struct request *request, struct peer *client, struct protocol_message *message, uint32_t rule,
 	uint64_t wait_ns, uint64_t served_wait_ns)
@@ -72,7 +75,11 @@ static void ask(struct coordinator *c, struct request *request, struct peer *cli
 	*end = asked;
 	c->asked_count++;
 	request->waiting++;
-	peer_send(c, client, message, -1, -1);
+	/* a question before this one may have found that it is gone */
+	if (client->fd < 0)
+		lapse(c, asked);
+	else
+		peer_send(c, client, message, -1, -1);
 }
 
 void request_status(struct coordinator *c, struct peer *control, uint64_t serial)
@@ -82,7 +89,7 @@ void request_status(struct coordinator *c, struct peer *control, uint64_t serial
 	for (struct peer *peer = c->peers; request && peer; peer = peer->next) {
 		struct protocol_message message;
 
-		if (peer->dropped || peer->kind != PEER_CLIENT)
+		if (peer->dropped || peer->fd < 0 || peer->kind != PEER_CLIENT)
 			continue;
 		protocol_begin(&message, PROTOCOL_LIST, ++c->next_serial);
 		ask(c, request, peer, &message, PROTOCOL_ALL, LIST_WAIT_MS * CLOCK_NS_PER_MS, 0);
@@ -91,7 +98,7 @@ void request_status(struct coordinator *c, struct peer *control, uint64_t serial
 
 static bool is_meant(const struct peer *peer, const struct message_ask_serve *ask)
 {
-	return !peer->dropped && peer->kind == PEER_CLIENT && (!ask->pid || ask->pid == peer->pid) &&
+	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && (!ask->pid || ask->pid == peer->pid) &&
 	       (!ask->role[0] || strcmp(ask->role, peer->role) == 0);
 }
 
@@ -107,7 +114,8 @@ static bool may(const struct coordinator *c, uint32_t verb, uint32_t rule, char 
 	if (verb == VERB_DISCARD ? policy_may_discard(&c->policy, rule, &reason)
 				 : c->policy.rules[rule].kind != POLICY_RULE_PINNED)
 		return true;
-	snprintf(text, room, "object '%s': %s", policy_text(&c->policy, c->policy.rules[rule].name), policy_reason_text(reason));
+	snprintf(text, room, "object '%s': %s; %s", policy_text(&c->policy, c->policy.rules[rule].name), policy_reason_text(reason),
+		verb == VERB_DISCARD ? "offload or park it instead" : "name others, or change the policy");
 	return false;
 }
 
@@ -214,6 +222,7 @@ static void say_outcome(struct coordinator *c, struct asked *asked, const struct
 	memcpy(message.outcome.role, asked->who.role, sizeof(message.outcome.role));
 	memcpy(message.outcome.command, asked->who.command, sizeof(message.outcome.command));
 	message.outcome.served = *served;
+	text_make_printable(message.outcome.served.text); /* it may name a kernel, or a thread */
 	request->count++;
 	peer_send(c, request->control, &message, -1, -1);
 }
@@ -236,22 +245,26 @@ bool request_served(struct coordinator *c, struct peer *client, const struct pro
 	return asked || message->header.serial <= c->next_serial;
 }
 
+/* Whom it was asked of is gone. */
+static void lapse(struct coordinator *c, struct asked *asked)
+{
+	asked->client = NULL;
+	if (asked->done)
+		return;
+	if (asked->request->is_status)
+		done(asked, false);
+	else
+		say_failed(c, asked, "it has left before it answered");
+}
+
 void requests_peer_gone(struct coordinator *c, struct peer *peer)
 {
 	for (struct request *request = c->requests; request; request = request->next)
 		if (request->control == peer)
 			request->control = NULL;
-	for (struct asked *asked = c->asked; asked; asked = asked->next) {
-		if (asked->client != peer)
-			continue;
-		asked->client = NULL;
-		if (asked->done)
-			continue;
-		if (asked->request->is_status)
-			done(asked, false);
-		else
-			say_failed(c, asked, "it has left before it answered");
-	}
+	for (struct asked *asked = c->asked; asked; asked = asked->next)
+		if (asked->client == peer)
+			lapse(c, asked);
 }
 
 static void send_rows(struct coordinator *c, struct request *request, const struct asked *asked)
@@ -282,6 +295,7 @@ static void send_status(struct coordinator *c, struct request *request)
 	message.session.pool_used_bytes = pool_used_bytes(c);
 	message.session.pool_kept_bytes = c->pool.orphan_bytes;
 	protocol_text(message.session.policy_name, sizeof(message.session.policy_name), c->policy_name);
+	text_make_printable(message.session.policy_name);
 	for (const struct asked *asked = c->asked; asked; asked = asked->next)
 		message.session.clients += asked->request == request && asked->client;
 	peer_send(c, request->control, &message, -1, -1);

@@ -437,18 +437,19 @@ static enum sublet_err say_full(struct lifecycle *lc, uint64_t bytes, const char
 	uint64_t all, idle;
 	uint32_t used_count;
 
+	/* the session's own numbers, who has them, and the fix: they need the room */
+	if (why[0])
+		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "no room in the host pool for %s more: %s",
+			size_format(bytes, needed, sizeof(needed)), why);
 	ranked_lock(&pool->lock);
 	all = pool->bytes;
 	idle = pool->free_bytes;
 	used_count = pool->count - pool->free_count;
 	ranked_unlock(&pool->lock);
-	if (why[0]) /* it says who holds what, this process among them */
-		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "host pool is full: %s needed; %s",
-			size_format(bytes, needed, sizeof(needed)), why);
 	return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0,
-		"host pool is full: %s needed, cap %s, this process holds %s in %u extents and keeps %s",
+		"no room in the host pool for %s more: the cap is %s, and this process holds %s in %u extents and keeps %s",
 		size_format(bytes, needed, sizeof(needed)),
-		lc->config.host_pool_bytes ? size_format(lc->config.host_pool_bytes, cap, sizeof(cap)) : "none",
+		lc->config.host_pool_bytes ? size_format(lc->config.host_pool_bytes, cap, sizeof(cap)) : "the session's",
 		size_format(all - idle, used, sizeof(used)), used_count, size_format(idle, kept, sizeof(kept)));
 }
 

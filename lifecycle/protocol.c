@@ -79,6 +79,10 @@ static bool ends(const char *text, size_t room)
 
 static bool listed_is_good(const struct message_listed *listed)
 {
+	for (uint32_t i = 0; i < listed->count; i++)
+		for (int r = 0; r < POLICY_RESIDENCY_COUNT; r++)
+			if (listed->rows[i].bytes[r] > PROTOCOL_AMOUNT_MAX)
+				return false;
 	return listed->more <= 1 && (!listed->more || listed->count);
 }
 
@@ -89,7 +93,9 @@ static bool ask_serve_is_good(const struct message_ask_serve *ask)
 
 static bool served_is_good(const struct message_served *served)
 {
-	return served->error < SUBLET_ERR_COUNT && ENDS(served->text);
+	return served->error < SUBLET_ERR_COUNT && served->moved_bytes <= PROTOCOL_AMOUNT_MAX &&
+	       served->already_bytes <= PROTOCOL_AMOUNT_MAX && served->skipped_bytes <= PROTOCOL_AMOUNT_MAX &&
+	       served->holes <= PROTOCOL_AMOUNT_MAX && served->total_ns <= INT64_MAX && ENDS(served->text);
 }
 
 /* Are the values of the body within bounds? Its size is known to be right. */

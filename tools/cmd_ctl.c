@@ -50,6 +50,7 @@ static const char help[] =
 /* The four that move come first, in the order of enum protocol_verb. */
 static const char *const verbs[] = {"offload", "park", "restore", "discard", "status", "objects", "stop", NULL};
 enum { VERB_STATUS = VERB_COUNT, VERB_OBJECTS, VERB_STOP, VERBS };
+enum { ROLES_NAMED = 64 /* of processes, that an unknown one is compared with */ };
 
 struct options {
 	const char *session;
@@ -120,7 +121,7 @@ static int parse(int argc, char **argv, struct options *options)
 			options->filter.role = optarg;
 			break;
 		case 'p':
-			if (!command_number(optarg, 1, INT32_MAX, &number))
+			if (!command_number(optarg, 1, INT32_MAX, &number) || number != (int)number)
 				return fail(STATUS_USAGE, "'%s' is no process id; see 'sublet ctl -h'", optarg);
 			options->filter.pid = (int)number;
 			break;
@@ -213,20 +214,31 @@ static int gather(struct session_link *link, const char *session, struct ctl_sta
 	return good ? STATUS_BAD : fail(STATUS_BAD, "out of memory; try again");
 }
 
+static bool is_among(const char *const *words, const char *word)
+{
+	while (*words && strcmp(*words, word) != 0)
+		words++;
+	return *words;
+}
+
 /* Is the role one of the policy or of a process? Else the nearest. */
 static int check_role(const struct ctl_status *status, const char *role)
 {
-	const char *words[POLICY_ROLES_MAX + 64 + 1], *near;
+	const char *words[POLICY_ROLES_MAX + ROLES_NAMED + 1] = {NULL}, *near;
 	size_t count = 0;
 
 	for (uint32_t i = 0; status->policy && i < status->policy->roles_count; i++)
 		words[count++] = policy_text(status->policy, status->policy->roles[i].name);
-	for (size_t i = 0; i < status->clients_count && count < sizeof(words) / sizeof(words[0]) - 1; i++)
-		words[count++] = status->clients[i].who.role;
-	words[count] = NULL;
-	for (size_t i = 0; i < count; i++)
-		if (strcmp(words[i], role) == 0)
+	for (size_t i = 0; i < status->clients_count; i++) {
+		const char *word = status->clients[i].who.role;
+
+		if (strcmp(word, role) == 0)
 			return STATUS_GOOD;
+		if (*word && !is_among(words, word) && count < POLICY_ROLES_MAX + ROLES_NAMED)
+			words[count++] = word;
+	}
+	if (is_among(words, role))
+		return STATUS_GOOD;
 	near = nearest_word(role, words);
 	if (near)
 		return fail(STATUS_USAGE, "unknown role '%s'; did you mean '%s'?", role, near);
@@ -368,16 +380,18 @@ static int serve(struct session_link *link, const struct options *options)
 		code = end_of(&message.end);
 	if (!code && !message.end.count)
 		worst = fail(STATUS_BAD, "no process of the session to ask; see 'sublet ctl status'");
-	if (json && !code)
-		code = json_print(json);
+	/* what was done before something went wrong was done */
+	if (json && (!code || json_array_size(json)))
+		worst = json_print(json) ? STATUS_BAD : worst;
 	else
 		json_decref(json);
 	return code ? code : worst;
 }
 
-static int stop(struct session_link *link)
+static int stop(struct session_link *link, bool as_json)
 {
 	struct protocol_message message;
+	json_t *json;
 
 	protocol_begin(&message, PROTOCOL_ASK_STOP, 0);
 	if (!session_link_ask(link, &message) || !session_link_next(link, STATUS_WAIT_NS, &message))
@@ -385,8 +399,13 @@ static int stop(struct session_link *link)
 	if (!session_link_end(link, STATUS_WAIT_NS))
 		return fail(STATUS_BAD, "the coordinator (pid %d) was told to stop and does not end; 'kill %d' ends it", (int)link->pid,
 			(int)link->pid);
-	fprintf(stderr, "sublet: the coordinator (pid %d) ends; processes of the session go on as they are\n", (int)link->pid);
-	return STATUS_GOOD;
+	if (!as_json) {
+		fprintf(stderr, "sublet: the coordinator (pid %d) ends; processes of the session go on as they are\n", (int)link->pid);
+		return STATUS_GOOD;
+	}
+	json = json_object();
+	json_object_set_new(json, "stopped", json_integer(link->pid));
+	return json_print(json);
 }
 
 static int carry_out(struct session_link *link, const char *session, const struct options *options)
@@ -396,7 +415,7 @@ static int carry_out(struct session_link *link, const char *session, const struc
 	int code;
 
 	if (options->verb == VERB_STOP)
-		return stop(link);
+		return stop(link, options->json);
 	if (!needs_status)
 		return serve(link, options);
 	code = gather(link, session, &status);
@@ -421,7 +440,7 @@ int cmd_ctl(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	session = session_dir_open(options.session, &status);
+	session = session_dir_find(options.session, &status);
 	if (!session)
 		return status;
 	switch (session_link_open(&link, session)) {
@@ -430,7 +449,7 @@ int cmd_ctl(int argc, char **argv)
 		session_link_close(&link);
 		break;
 	case LINK_NOBODY:
-		status = fail(STATUS_BAD, "nobody serves session '%s'; start it with 'sublet run --policy FILE', or 'sublet serve'", session);
+		status = fail(STATUS_BAD, SESSION_NOBODY, session);
 		break;
 	case LINK_FAILED:
 		status = STATUS_BAD;

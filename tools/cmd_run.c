@@ -112,6 +112,8 @@ static int parse(int argc, char **argv, struct run_options *options)
 		return fail(STATUS_USAGE,
 			"role '%s' is not a word of at most %d letters, digits, '.', '_' and '-'; write it like '--role train'",
 			options->role, ROLE_MAX_BYTES);
+	if (options->policy && strcmp(options->policy, "-") == 0)
+		return fail(STATUS_USAGE, "a policy read from stdin would take what CMD reads; give '--policy' a file, or 'sublet serve' the stream");
 	if (optind == argc)
 		return fail(STATUS_USAGE, "no command to run; write 'sublet run -- CMD'");
 	return -1;
@@ -180,7 +182,7 @@ int cmd_run(int argc, char **argv)
 		return status;
 	status = set_up(&options, session);
 	if (!status)
-		status = serve_ensure(session, options.policy);
+		status = serve_ensure(session, options.policy, getenv("SUBLET_ROLE"));
 	if (!status) {
 		stats_files_sweep(session);
 		status = options.follow ? launch_follow(session, argv + optind) : launch_exec(argv + optind);

@@ -28,7 +28,7 @@ bool policy_file_read(const char *name, char **ret_text, size_t *ret_bytes)
 		return true;
 	}
 	free(text);
-	fail(STATUS_BAD, "cannot read policy file '%s': %s", name, strerror(error));
+	fail(STATUS_BAD, "cannot read policy file '%s': %s; check its name and mode", name, strerror(error));
 	return false;
 }
 

@@ -222,9 +222,12 @@ static int spawn(const char *session, const char *policy)
 	char exe[] = "/proc/self/exe", name[] = "sublet", serve[] = "serve", background[] = "--background", s[] = "--session",
 	     p[] = "--policy";
 	char *argv[] = {name, serve, background, s, (char *)session, p, (char *)policy, NULL};
+	struct sigaction waited_for = {.sa_handler = SIG_DFL}, before;
 	int how;
-	pid_t child;
+	pid_t child, got;
 
+	/* inherited as ignored, how a child ended would be told to nobody */
+	sigaction(SIGCHLD, &waited_for, &before);
 	child = fork();
 	if (child == 0) {
 		dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -232,12 +235,12 @@ static int spawn(const char *session, const char *policy)
 		execv(exe, argv);
 		_exit(STATUS_NOT_FOUND);
 	}
-	if (child < 0)
-		return fail(STATUS_BAD, "cannot start the coordinator: fork: %s", strerror(errno));
-	while (waitpid(child, &how, 0) < 0) {
-		if (errno != EINTR)
-			return fail(STATUS_BAD, "cannot start the coordinator: %s", strerror(errno));
-	}
+	do
+		got = child < 0 ? child : waitpid(child, &how, 0);
+	while (child >= 0 && got < 0 && errno == EINTR);
+	sigaction(SIGCHLD, &before, NULL);
+	if (got < 0)
+		return fail(STATUS_BAD, "cannot start the coordinator: %s: %s", child < 0 ? "fork" : "waitpid", strerror(errno));
 	if (WIFEXITED(how) && WEXITSTATUS(how) != STATUS_NOT_FOUND)
 		return WEXITSTATUS(how);
 	return fail(STATUS_BAD, "the coordinator ended while it started; try 'sublet serve'");
@@ -278,7 +281,29 @@ static int start_lock(const char *session)
 	return fd;
 }
 
-int serve_ensure(const char *session, const char *policy)
+/* Without its role in the policy a process has no objects of its own: a slip is best said before it starts. */
+static int check_role(const struct session_link *link, const char *role)
+{
+	const struct policy *policy = link->bytes ? &link->policy : NULL;
+	const char *words[POLICY_ROLES_MAX + 1] = {NULL}, *near;
+	char all[512] = "";
+
+	if (!policy || !policy->roles_count || !role || !*role)
+		return STATUS_GOOD;
+	for (uint32_t i = 0; i < policy->roles_count; i++) {
+		words[i] = policy_text(policy, policy->roles[i].name);
+		if (strcmp(words[i], role) == 0)
+			return STATUS_GOOD;
+		snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", words[i]);
+	}
+	near = nearest_word(role, words);
+	if (near)
+		return fail(STATUS_USAGE, "unknown role '%s'; did you mean '%s'?", role, near);
+	return fail(STATUS_USAGE, "unknown role '%s'; policy '%s' has %s", role, link->policy_name,
+		all);
+}
+
+int serve_ensure(const char *session, const char *policy, const char *role)
 {
 	struct session_link link;
 	int status = STATUS_GOOD, lock = policy ? start_lock(session) : -1;
@@ -299,7 +324,9 @@ int serve_ensure(const char *session, const char *policy)
 		close(lock);
 	if (state != LINK_OPEN)
 		return status;
-	if (!status && !session_link_keep(&link))
+	if (!status)
+		status = check_role(&link, role);
+	if (!status && !session_link_keep(&link) && policy)
 		status = STATUS_BAD;
 	session_link_close(&link);
 	return status;

@@ -29,7 +29,7 @@ int serve_beside(const struct serve_options *options);
 
 /* For `sublet run`: see that the session has a coordinator with the policy of file @policy, start one if there is none (by
  * running this program once more), and have it stay as long as this process does. @policy NULL: only where one serves
- * already. Returns an exit status; what is wrong was said. */
-int serve_ensure(const char *session, const char *policy);
+ * already. @role (may be NULL) has to be in the policy, where that has roles. Returns an exit status; what is wrong was said. */
+int serve_ensure(const char *session, const char *policy, const char *role);
 
 #endif

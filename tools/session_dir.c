@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +53,15 @@ static int check_open_folder(int fd, const char *path)
 	return STATUS_GOOD;
 }
 
-/* Make @path unless it is there, and check that it is ours alone. Returns an exit status; says what is wrong. */
-static int make_private(const char *path)
+/* See that @path is there (@make: make it) and ours alone. Returns an exit status; says what is wrong. */
+static int ensure_private(const char *path, bool make)
 {
 	struct stat st;
 	int fd, status;
 
-	if (mkdir(path, 0700) && errno != EEXIST)
+	if (!make && lstat(path, &st) && errno == ENOENT)
+		return fail(STATUS_BAD, SESSION_NOBODY, path);
+	if (make && mkdir(path, 0700) && errno != EEXIST)
 		return fail(STATUS_BAD, "cannot make session folder '%s': %s; %s", path, strerror(errno), fix);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
@@ -79,7 +82,7 @@ static int make_private(const char *path)
 	return status;
 }
 
-static char *path_of_name(const char *name, int *ret_status)
+static char *path_of_name(const char *name, bool make, int *ret_status)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	char *parent, *path;
@@ -108,7 +111,8 @@ static char *path_of_name(const char *name, int *ret_status)
 		*ret_status = fail(STATUS_BAD, "out of memory; try again");
 		return NULL;
 	}
-	*ret_status = make_private(parent);
+	/* where it is missing so is what lies below, which is then said by its own name */
+	*ret_status = !make && access(parent, F_OK) ? STATUS_GOOD : ensure_private(parent, make);
 	path = *ret_status ? NULL : join(parent, name);
 	if (!path && !*ret_status)
 		*ret_status = STATUS_BAD;
@@ -139,7 +143,7 @@ static int check_length(const char *path)
 		strlen(path), STATS_DIR_BYTES_MAX, fix);
 }
 
-char *session_dir_open(const char *name_or_dir, int *ret_status)
+static char *open_or_find(const char *name_or_dir, bool make, int *ret_status)
 {
 	char *path, *absolute = NULL;
 
@@ -149,12 +153,12 @@ char *session_dir_open(const char *name_or_dir, int *ret_status)
 			name_or_dir = "default";
 	}
 	path = strchr(name_or_dir, '/') ? path_of_folder(name_or_dir, ret_status)
-					: path_of_name(name_or_dir, ret_status);
+					: path_of_name(name_or_dir, make, ret_status);
 	if (!path)
 		return NULL;
 	*ret_status = check_length(path);
 	if (!*ret_status)
-		*ret_status = make_private(path);
+		*ret_status = ensure_private(path, make);
 	if (!*ret_status) {
 		absolute = realpath(path, NULL);
 		if (!absolute)
@@ -170,11 +174,21 @@ char *session_dir_open(const char *name_or_dir, int *ret_status)
 	return absolute;
 }
 
+char *session_dir_open(const char *name_or_dir, int *ret_status)
+{
+	return open_or_find(name_or_dir, true, ret_status);
+}
+
+char *session_dir_find(const char *name_or_dir, int *ret_status)
+{
+	return open_or_find(name_or_dir, false, ret_status);
+}
+
 char *session_dir_sub(const char *session, const char *name)
 {
 	char *path = join(session, name);
 
-	if (path && make_private(path)) {
+	if (path && ensure_private(path, true)) {
 		free(path);
 		path = NULL;
 	}

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -48,8 +49,12 @@ static bool receive(struct session_link *link, uint64_t wait_ns, struct protocol
 static bool map_policy(struct session_link *link, int fd, uint64_t bytes)
 {
 	struct errinfo error;
-	void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	struct stat status;
+	void *map = MAP_FAILED;
 
+	/* a page behind its end would raise SIGBUS */
+	if (fstat(fd, &status) == 0 && (uint64_t)status.st_size >= bytes)
+		map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return fail(STATUS_BAD, "cannot map the session's policy; try again") == STATUS_GOOD;
 	link->bytes = map;

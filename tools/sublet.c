@@ -3,8 +3,10 @@
 #include "tools/command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
 	const char *name;
@@ -107,11 +109,25 @@ int cmd_help(int argc, char **argv)
 	return command->function(2, words);
 }
 
+/* With one of the standard streams closed the next file opened would be it, and a complaint be written there. A program that is run
+ * finds them closed as they were. */
+static void fill_standard_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *command;
 	int status;
 
+	fill_standard_streams();
 	if (argc < 2) {
 		/* the list is what a person who typed only the name needs, yet nothing was asked that could be answered
 		 */

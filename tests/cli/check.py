@@ -84,7 +84,7 @@ class Check(PolicyCase):
     def missing_file_exits_1_and_the_others_are_checked(self):
         got = self.sublet("check", "missing.yaml", self.given_file())
         self.assertEqual(got.returncode, 1)
-        self.assertEqual(got.stderr, "sublet: error: cannot read policy file 'missing.yaml': No such file or directory\n")
+        self.assertEqual(got.stderr, "sublet: error: cannot read policy file 'missing.yaml': No such file or directory; check its name and mode\n")
         self.assertIn("grpo.yaml: good", got.stdout)
 
     def folder_is_no_policy_file(self):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`sublet ctl`: what it shows, whom it moves, what it refuses; and the processes of a session when the coordinator, or one of
 them, goes in the middle. The processes are programs on the simulated driver that know nothing of Sublet."""
+import json
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import time
 
 import harness
 import session
-from session import CLIENT, MIB, Peer, message
+from session import CLIENT, MIB, Peer, ProcessPeer, message
 
 
 def residencies(row):
@@ -152,17 +153,19 @@ class Moves(session.Case):
         self.assertEqual(len(self.given_json("restore", "--all")), 2)
 
     def a_full_host_pool_is_one_line_and_nothing_has_moved(self):
-        peer = Peer(self.session)
+        peer = ProcessPeer(self.session)
         peer.join(peer=CLIENT, host_bytes=1020 * MIB, role=b"train")
         self.eventually(lambda: self.given_status()["host_pool"]["used_bytes"] == 1020 * MIB)
         got = self.sublet("ctl", "park", "--all", "--role", "rollout")
         self.assertEqual((got.returncode, got.stdout), (1, ""), got)
         self.assertEqual(got.stderr.count("\n"), 1, got.stderr)
-        self.assertRegex(got.stderr, r"^sublet: error: pid %d \(holder, rollout\): park everything: host pool is full: "
-                         % self.holder.pid)
+        self.assertRegex(got.stderr, r"^sublet: error: pid %d \(holder, rollout\): park everything: no room in the host pool for \d+.00 MiB more: "
+                         r"[\d.]+ [MG]iB of 1.00 GiB are in use: pid %d \(train\) 1020.00 MiB; raise host_pool or SUBLET_HOST_POOL$"
+                         % (self.holder.pid, peer.child.pid))
         self.assertEqual(self.given_places(), {"kv_cache": {"device": 64}, "weights": {"device": 8}})
         self.assertEqual(self.given_status()["clients"][0]["host_pool_bytes"], 0)
         peer.close()
+        self.eventually(lambda: self.given_status()["host_pool"]["used_bytes"] == 0)
         self.assertEqual(len(self.given_json("park", "--all")), 1)
 
     def host_memory_of_one_that_ended_serves_the_next(self):
@@ -214,7 +217,7 @@ class Refusals(session.Case):
         self.assertRegex(got.stderr, r"^sublet: error: pid \d+ \(by hand, rollout\): park everything: not today\n$")
         peer.close()
 
-    def given_answers(self, peer):
+    def given_answers(self, peer, error=b"\x05", text=b"not today"):
         """Has nothing, refuses everything."""
         while True:
             data = peer.socket.recv(65536)
@@ -222,8 +225,72 @@ class Refusals(session.Case):
             if session.NAMES[kind] == "LIST":
                 peer.send(message("LISTED", b"\0" * 8, serial))
             else:
-                peer.send(message("SERVED", b"\x05" + b"\0" * 63 + b"not today".ljust(256, b"\0"), serial))
+                peer.send(message("SERVED", error + b"\0" * 63 + text.ljust(256, b"\0"), serial))
                 return
+
+
+    def asking_makes_no_session(self):
+        for name in ("typo", os.path.join(self.folder, "typo")):
+            self.refuses(1, "nobody serves session '", "ctl", "status", "--session", name)
+            self.assertFalse(os.path.exists(os.path.join(self.folder, "typo")))
+        self.refuses(1, "nobody serves session '%s/sublet-%d/typo'; start it" % (self.folder, os.geteuid()), "ctl", "park", "--all",
+                     "--session", "typo")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["policy.yaml", "session"])
+
+    def a_process_id_is_a_whole_number(self):
+        self.refuses(2, "'1.5' is no process id", "ctl", "status", "--pid", "1.5")
+
+    def a_role_is_known_however_many_processes_there_are(self):
+        self.given_served(policy=False)
+        peers = [Peer(self.session) for _ in range(160)]
+        for i, peer in enumerate(peers):
+            peer.join(peer=CLIENT, role=b"r%d" % i)
+        status = self.given_json("status", "--role", "r159")
+        self.assertEqual([client["role"] for client in status["clients"]], ["r159"])
+        for peer in peers:
+            peer.close()
+
+    def a_role_cut_short_is_completed_also_when_processes_have_it(self):
+        self.given_served()
+        peers = [Peer(self.session) for _ in range(3)]
+        for peer in peers:
+            peer.join(peer=CLIENT, role=b"rollout")
+        self.refuses(2, "unknown role 'roll'; did you mean 'rollout'?", "ctl", "status", "--role", "roll")
+        for peer in peers:
+            peer.close()
+
+    def stop_as_json_is_json(self):
+        pid = self.given_served()
+        self.assertEqual(self.given_json("stop"), {"stopped": pid})
+
+    def as_json_what_was_done_is_told_when_the_coordinator_dies_in_the_middle(self):
+        pid = self.given_served()
+        holder = self.given_holder((8,), "--role", "rollout")
+        peer = Peer(self.session)
+        peer.join(peer=CLIENT, role=b"rollout")
+        asked = subprocess.Popen([harness.EXE, "ctl", "park", "--all", "--json"], env=self.env, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        self.assertEqual(peer.receive()[0], "SERVE")
+        self.eventually(lambda: residencies(self.given_parked(holder)) == {"parked": 8})
+        os.kill(pid, signal.SIGKILL)
+        said, complaint = asked.communicate(timeout=60)
+        self.assertEqual((asked.returncode, complaint.count("\n")), (1, 1), complaint)
+        self.assertEqual([row["pid"] for row in json.loads(said)], [holder.pid])
+        peer.close()
+
+    def given_parked(self, holder):
+        return self.given_json("status", "--pid", str(holder.pid))["clients"][0]
+
+    def what_a_process_says_is_one_line(self):
+        self.given_served()
+        peer = Peer(self.session)
+        peer.join(peer=CLIENT, role=b"rollout", command=b"a\nb\x1b[2J")
+        answers = threading.Thread(target=self.given_answers, args=(peer, b"\0", b"kernel\nsublet: error: \x1b[2Jforged"))
+        answers.start()
+        got = self.sublet("ctl", "park", "--all")
+        answers.join()
+        self.assertEqual((got.returncode, got.stderr, got.stdout.count("\n"), got.stdout.count("\x1b")), (0, "", 1, 0), got)
+        peer.close()
 
 
 class Troubles(session.Case):
@@ -284,6 +351,44 @@ class Troubles(session.Case):
         asked.wait()
         os.kill(holder.pid, signal.SIGCONT)
         self.eventually(lambda: residencies(self.given_status()["clients"][0]) == {"parked": 8})
+
+    def a_held_client_opens_though_the_coordinator_is_dead_and_joins_the_next(self):
+        pid = self.given_served()
+        holder = self.given_holder((64, 8), "--role", "rollout")
+        self.given_json("offload", "--all")
+        os.kill(pid, signal.SIGKILL)
+        begun = time.monotonic()
+        self.assertEqual(holder.say("check"), "same bytes")
+        self.assertLess(time.monotonic() - begun, 20)
+        self.given_served()
+        self.eventually(lambda: [(c["pid"], c["held"]) for c in self.given_status()["clients"]] == [(holder.pid, False)])
+        self.assertEqual(self.given_status()["host_pool"]["used_bytes"], 72 * MIB)
+        self.given_json("discard", "kv_cache")
+        self.given_json("restore", "--all")
+        self.assertEqual(residencies(self.given_status()["clients"][0]), {"device": 72})
+
+    def a_client_is_held_by_a_coordinator_that_hangs_and_opens(self):
+        pid = self.given_served()
+        holder = self.given_holder((8,), "--role", "rollout")
+        self.given_json("offload", "--all")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.assertEqual(holder.say("check"), "same bytes")
+            self.assertEqual(holder.say("alloc"), "allocated")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assertEqual(self.given_status()["clients"][0]["held"], False)
+
+    def as_many_objects_as_one_command_may_name_are_moved(self):
+        """More than the requests that could wait in a process were refused."""
+        objects = "".join("  - {name: o%d, match: {size: %dMiB}, class: permanent, resident: all}\n" % (i, 2 * i) for i in range(1, 251))
+        with open(self.policy, "w") as text:
+            text.write("version: 1\nroles: [a]\nphases: [p]\ntriggers: [{enter: p, command: true}]\nobjects:\n" + objects)
+        self.given_served()
+        holder = self.given_holder([2 * i for i in range(1, 21)], "--role", "a")
+        rows = self.given_json("park", *("o%d" % i for i in range(1, 251)))
+        self.assertEqual((len(rows), sum(row["moved"] for row in rows)), (250, 20))
+        self.assertEqual(holder.say("check"), "same bytes")
 
     def clients_outlive_the_coordinator_and_join_the_next(self):
         pid = self.given_served()
@@ -349,6 +454,17 @@ class Troubles(session.Case):
         self.eventually(lambda: [c["answered"] for c in self.given_status()["clients"]] == [True], seconds=30)
         self.assertEqual(holder.say("files"), "as they were")
         self.assertEqual(os.path.getsize(os.path.join(self.folder, "files")), 0)
+
+    def parked_bytes_of_a_program_that_closed_its_connection_are_written_by_nobody(self):
+        """Its extents were kept for the next who asks, as if it had ended, and the next wrote into them."""
+        self.given_served()
+        holder = self.given_holder((64,), "--role", "rollout")
+        self.given_json("park", "--all")
+        self.assertEqual(holder.say("close"), "closed")
+        self.eventually(lambda: self.given_status()["clients"] == [], "the coordinator has noticed")
+        other = self.given_holder((8, 64), "--role", "rollout")
+        self.given_json("park", "--all", "--pid", str(other.pid))
+        self.assertEqual((holder.say("check"), other.say("check")), ("same bytes", "same bytes"))
 
     def a_forked_child_is_no_member_and_keeps_nothing(self):
         self.given_served()

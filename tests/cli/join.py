@@ -268,6 +268,23 @@ class Join(session.Case):
         data = peer.recv(4096)
         self.assertEqual(NAMES[HEADER.unpack_from(data)[2]], "GIVE")
 
+    def more_late_answers_than_are_remembered_end_in_a_new_hello(self):
+        """Their credit would have stayed in the ledger for as long as the process lives."""
+        child, peer = self.given_joined(welcome())
+        peer.recv(4096)
+        for serial in range(6):
+            peer.send(serve(1, serial=serial + 1))
+        asked = 0
+        peer.settimeout(60)
+        data = peer.recv(65536)
+        while data:
+            asked += NAMES[HEADER.unpack_from(data)[2]] in ("CREDIT", "TAKE")
+            data = peer.recv(65536)
+        self.assertEqual(asked, 9)
+        again = self.fake.accept()
+        self.assertEqual(NAMES[HEADER.unpack_from(again.recv(4096))[2]], "HELLO")
+        self.given_alive(child)
+
 
 if __name__ == "__main__":
     harness.main()

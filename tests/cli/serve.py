@@ -10,7 +10,7 @@ import time
 
 import harness
 import session
-from session import CLIENT, CONTROL, MIB, Peer, amount, hello, message, text_of
+from session import CLIENT, CONTROL, MIB, Peer, ProcessPeer, amount, hello, message, text_of
 
 
 class Serve(session.Case):
@@ -21,6 +21,21 @@ class Serve(session.Case):
             child.send_signal(number)
             self.assertEqual(child.wait(timeout=20), 0)
             self.assertFalse(os.path.exists(os.path.join(self.session, "socket")))
+
+    def processes_that_go_on_are_not_said_to_have_ended(self):
+        self.given_served()
+        peer = Peer(self.session)
+        peer.join(peer=CLIENT)
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        self.assertNotIn("has ended", self.given_log())
+        peer.close()
+
+    def names_of_policies_are_shown_in_one_line(self):
+        name = os.path.join(self.folder, "a\nb.yaml")
+        os.rename(self.policy, name)
+        self.policy = name
+        self.given_served()
+        self.assertRegex(self.sublet("ctl", "status").stdout, r"(?m)^policy +.*a\?b.yaml$")
 
     def stop_returns_when_the_next_can_start(self):
         for _ in range(20):
@@ -238,6 +253,38 @@ class Run(session.Case):
         self.given_served(policy=False)
         self.refuses(1, "has another policy ('none', ", "run", "--session", self.session, "--policy", self.policy, "--", "true")
 
+    def policy_from_stdin_is_refused(self):
+        self.refuses(2, "a policy read from stdin would take what CMD reads; give '--policy' a file", "run", "--policy", "-", "--", "cat")
+
+    def a_role_that_is_not_in_the_policy_is_refused_before_the_program_starts(self):
+        for more in (["--policy", self.policy], []):  # with and without its name, the session has one by then
+            self.refuses(2, "unknown role 'rolout'; did you mean 'rollout'?", "run", *more, "--role", "rolout", "--", "touch", "ran")
+            self.refuses(2, "unknown role 'zebra'; policy '%s' has train, rollout" % self.policy, "run", *more, "--", "touch", "ran",
+                         env=dict(self.env, SUBLET_ROLE="zebra"))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "ran")))
+        got = self.sublet("run", "--role", "rollout", "--", "echo", "ran")
+        self.assertEqual((got.returncode, got.stdout, got.stderr), (0, "ran\n", ""), got)
+
+    def a_coordinator_is_started_also_below_a_parent_that_ignores_how_children_end(self):
+        got = self.sublet("run", "--session", self.session, "--policy", self.policy, "--", "grep", "SigIgn", "/proc/self/status",
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        self.assertTrue(int(got.stdout.split()[1], 16) & 1 << signal.SIGCHLD - 1, "the program has it as it was")
+
+    def standard_streams_that_are_closed_are_not_taken_for_others(self):
+        for words in ("serve --background --policy %s" % self.policy, "run --policy %s -- ls /proc/self/fd >&3" % self.policy,
+                      "ctl status >&3", "ctl stop"):
+            read, write = os.pipe()
+            got = subprocess.run(["bash", "-c", "exec 3>&%d %d>&-; exec %s %s <&- 2>&-%s" % (
+                write, write, harness.EXE, words, "" if ">" in words else " >&-")], env=self.env, pass_fds=[write], timeout=60)
+            os.close(write)
+            with open(read) as text:
+                said = text.read()
+            self.assertEqual(got.returncode, 0, (words, said))
+            if "ls" in words.split():
+                # closed for the program too: the folder it lists is the first that is free
+                self.assertEqual(said.split(), ["0", "1", "3"])
+
     def the_program_inherits_no_descriptor(self):
         got = self.given_run("ls", "/proc/self/fd")
         self.assertEqual(got.stdout.split(), ["0", "1", "2", "3"], got)
@@ -443,7 +490,8 @@ class Ledger(session.Case):
     """Host bytes and the descriptors of extents, by the protocol itself."""
 
     def given_client(self, **words):
-        peer = Peer(self.session)
+        peer = ProcessPeer(self.session)
+        self.peers.append(peer)
         peer.join(peer=CLIENT, **words)
         return peer
 
@@ -463,10 +511,13 @@ class Ledger(session.Case):
         super().setUp()
         self.pid = self.given_served()
         self.files = [open(os.path.join(self.folder, "extent%d" % i), "w") for i in range(4)]
+        self.peers = []
 
     def tearDown(self):
         for file in self.files:
             file.close()
+        for peer in self.peers:
+            peer.close()
         super().tearDown()
 
     def given_made(self, peer, size, file=0, extent=1):
@@ -479,7 +530,7 @@ class Ledger(session.Case):
         self.assertEqual(self.given_answer(other, "CREDIT", 300 * MIB), (1, "", []))
         granted, text, _ = self.given_answer(other, "CREDIT", 100 * MIB)
         self.assertEqual(granted, 0)
-        self.assertRegex(text, r"^the session's host pool has 1000.00 MiB of 1.00 GiB in use: pid \d+ \(train\) 700.00 MiB, "
+        self.assertRegex(text, r"^1000.00 MiB of 1.00 GiB are in use: pid \d+ \(train\) 700.00 MiB, "
                                r"pid \d+ \(rollout\) 300.00 MiB; raise host_pool or SUBLET_HOST_POOL$")
         one.send(amount("GIVE", 700 * MIB))
         self.assertEqual(self.given_answer(one, "CREDIT", 700 * MIB), (1, "", []))
@@ -501,6 +552,40 @@ class Ledger(session.Case):
         os.close(fds[0])
         self.assertEqual(self.given_pool(), (64, 0))
         self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 0)
+
+    def extents_of_a_process_that_lives_on_without_its_connection_go_to_nobody(self):
+        one, other = self.given_client(), self.given_client()
+        self.given_made(one, 64 * MIB)
+        one.hang_up()
+        self.given_log_has("pid %d has left" % one.child.pid)
+        self.assertEqual(self.given_pool(), (64, 0), "it still counts")
+        self.assertEqual([c["pid"] for c in self.given_status()["clients"]], [other.child.pid])
+        self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 0)
+        self.assertEqual(self.given_answer(other, "CREDIT", 1000 * MIB)[0], 0)
+        one.close()
+        self.eventually(lambda: self.given_pool() == (64, 64))
+        self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 1)
+
+    def a_process_that_is_away_for_long_is_not_counted_and_its_extents_are_closed(self):
+        one = self.given_client()
+        before = len(os.listdir("/proc/%d/fd" % self.pid))
+        self.given_made(one, 64 * MIB)
+        one.hang_up()
+        self.given_log_has("pid %d does not come back; its host memory is not counted any more" % one.child.pid)
+        self.assertEqual(self.given_pool(), (0, 0))
+        self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) < before)
+
+    def what_a_process_that_comes_back_had_is_counted_once(self):
+        one = Peer(self.session)  # of this process, which comes back below
+        one.join(peer=CLIENT)
+        self.given_made(one, 64 * MIB)
+        one.close()
+        self.eventually(lambda: self.given_status()["clients"] == [])
+        self.assertEqual(self.given_pool(), (64, 0))
+        one = Peer(self.session)
+        one.join(peer=CLIENT, host_bytes=64 * MIB)
+        self.assertEqual(self.given_pool(), (64, 0))
+        one.close()
 
     def kept_extents_make_room_for_new_ones_those_of_another_size_first(self):
         one = self.given_client()

@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import harness
@@ -86,6 +87,33 @@ class Peer:
 
     def close(self):
         self.socket.close()
+
+
+class ProcessPeer(Peer):
+    """A connection that is another process's, for as long as that lives: spoken over from here, ended with close()."""
+
+    PROGRAM = ("import array, os, socket, sys\nours = socket.socket(fileno=int(sys.argv[2]))\n"
+               "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\nos.chdir(sys.argv[1])\ns.connect('socket')\n"
+               "ours.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [s.fileno()]))])\n"
+               "s.close()\nours.recv(1)\n")
+
+    def __init__(self, session):
+        self.ours, theirs = socket.socketpair()
+        self.child = subprocess.Popen([sys.executable, "-c", self.PROGRAM, session, str(theirs.fileno())],
+                                      pass_fds=[theirs.fileno()])
+        theirs.close()
+        _, fds, _, _ = socket.recv_fds(self.ours, 1, 1)
+        self.socket = socket.socket(fileno=fds[0])
+        self.socket.settimeout(20)
+
+    def hang_up(self):
+        """The connection ends, the process does not."""
+        self.socket.close()
+
+    def close(self):
+        self.socket.close()
+        self.ours.close()
+        self.child.wait(timeout=20)
 
 
 def text_of(body):

@@ -82,7 +82,7 @@ static bool joined(void)
 	bool is_joined;
 
 	ranked_lock(&client->lock);
-	is_joined = client->fd >= 0;
+	is_joined = client->socket.fd >= 0;
 	ranked_unlock(&client->lock);
 	return is_joined;
 }
@@ -176,7 +176,7 @@ static void host_bytes_are_asked_of_the_session_and_kept_to_its_cap_without_one(
 	client_start(&fixture_lc, session, "train");
 	assert_true(hooks->credit(hooks->arg, 48 * MIB, why, sizeof(why)));
 	assert_false(hooks->credit(hooks->arg, 32 * MIB, why, sizeof(why)));
-	assert_non_null(strstr(why, "host pool has 48.00 MiB of 64.00 MiB in use"));
+	assert_non_null(strstr(why, "48.00 MiB of 64.00 MiB are in use"));
 	assert_false(hooks->take(hooks->arg, 16 * MIB, 1, &fd));
 	hooks->made(hooks->arg, 48 * MIB, 2, dup(STDIN_FILENO));
 	hooks->give(hooks->arg, 48 * MIB, 2);
@@ -257,7 +257,7 @@ static void a_forked_child_lets_go_of_the_connection_and_the_parent_keeps_it(voi
 	if (child == 0) {
 		ranked_lock_fork_child();
 		client_forget(&fixture_lc.client);
-		_exit(fixture_lc.client.fd == -1 && client_rule(&fixture_lc.client, &(struct allocation){.size_bytes = 8 * MIB}) == RULE_LARGE
+		_exit(fixture_lc.client.socket.fd == -1 && client_rule(&fixture_lc.client, &(struct allocation){.size_bytes = 8 * MIB}) == RULE_LARGE
 			      ? 0
 			      : 1);
 	}

@@ -44,8 +44,8 @@ static void a_full_pool_says_what_is_needed_the_cap_and_who_holds_what(void **st
 	fixture_lc.config.host_pool_bytes = 8 * MIB;
 	MOVED(RESIDENCY_HOST, &block);
 	assert_int_equal(move_to(RESIDENCY_HOST, &more), SUBLET_ERR_NOMEM);
-	assert_non_null(strstr(failure.text, "2.00 MiB needed"));
-	assert_non_null(strstr(failure.text, "cap 8.00 MiB"));
+	assert_non_null(strstr(failure.text, "for 2.00 MiB more"));
+	assert_non_null(strstr(failure.text, "the cap is 8.00 MiB"));
 	assert_non_null(strstr(failure.text, "holds 8.00 MiB")); /* what was taken for it in this moment included */
 	assert_int_equal(residency_of(&more), RESIDENCY_DEVICE);
 	assert_true(same_bytes(&more));
@@ -159,48 +159,50 @@ struct session {
 	uint64_t shared_bytes;
 };
 
+static struct session session; /* outlives the test: the pool still gives back to it when it is released */
+
 static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 {
-	struct session *session = arg;
+	struct session *of = arg;
 
-	session->credits++;
-	if (bytes > session->left) {
-		snprintf(why, why_size, "the session's host pool has 1000.00 MiB of 1.00 GiB in use: pid 4194304 (train) 700.00 MiB, "
+	of->credits++;
+	if (bytes > of->left) {
+		snprintf(why, why_size, "1000.00 MiB of 1.00 GiB are in use: pid 4194304 (train) 700.00 MiB, "
 					"rollout holds 3.00 GiB; raise host_pool or SUBLET_HOST_POOL");
 		return false;
 	}
-	session->left -= bytes;
+	of->left -= bytes;
 	return true;
 }
 
 static void give(void *arg, uint64_t bytes, uint64_t extent)
 {
-	struct session *session = arg;
+	struct session *of = arg;
 
-	session->left += bytes;
-	session->given += bytes;
-	session->numbers -= extent;
+	of->left += bytes;
+	of->given += bytes;
+	of->numbers -= extent;
 }
 
 static bool take(void *arg, uint64_t bytes, uint64_t extent, int *ret_fd)
 {
-	struct session *session = arg;
+	struct session *of = arg;
 
-	session->takes++;
-	if (!session->shared_count || bytes != session->shared_bytes)
+	of->takes++;
+	if (!of->shared_count || bytes != of->shared_bytes)
 		return false;
-	*ret_fd = session->shared[--session->shared_count];
+	*ret_fd = of->shared[--of->shared_count];
 	return true;
 }
 
 static void made(void *arg, uint64_t bytes, uint64_t extent, int fd)
 {
-	struct session *session = arg;
+	struct session *of = arg;
 
-	session->made++;
-	session->made_bytes += bytes;
+	of->made++;
+	of->made_bytes += bytes;
 	assert_true(extent > 0);
-	session->numbers += extent;
+	of->numbers += extent;
 	assert_true(fcntl(fd, F_GETFD) >= 0);
 	close(fd);
 }
@@ -214,7 +216,7 @@ static void join(struct session *session)
 
 static void a_session_gives_credit_and_is_told_of_each_extent(void **state)
 {
-	struct session session = {.left = 9 * MIB};
+	session = (struct session){.left = 9 * MIB};
 	struct block block = new_block(6 * MIB, 1), more = new_block(4 * MIB, 2);
 
 	join(&session);
@@ -223,7 +225,7 @@ static void a_session_gives_credit_and_is_told_of_each_extent(void **state)
 	assert_int_equal(session.made_bytes, 6 * MIB);
 	assert_int_equal(session.left, 3 * MIB);
 	assert_int_equal(move_to(RESIDENCY_HOST, &more), SUBLET_ERR_NOMEM);
-	assert_non_null(strstr(failure.text, "2.00 MiB needed; the session's"));
+	assert_non_null(strstr(failure.text, "for 2.00 MiB more: 1000.00 MiB"));
 	assert_non_null(strstr(failure.text, "rollout holds 3.00 GiB; raise host_pool or SUBLET_HOST_POOL")); /* all of it */
 	MOVED(RESIDENCY_DEVICE, NULL);
 	assert_int_equal(session.given, 0); /* what it has it keeps */
@@ -235,7 +237,7 @@ static void a_session_gives_credit_and_is_told_of_each_extent(void **state)
 
 static void a_create_that_fails_returns_its_credit(void **state)
 {
-	struct session session = {.left = 64 * MIB};
+	session = (struct session){.left = 64 * MIB};
 	struct host_extent *extent;
 
 	join(&session);
@@ -255,7 +257,7 @@ static void a_create_that_fails_returns_its_credit(void **state)
 
 static void an_extent_that_another_process_let_go_of_is_taken_over(void **state)
 {
-	struct session session = {.left = 0, .shared_bytes = 2 * MIB};
+	session = (struct session){.left = 0, .shared_bytes = 2 * MIB};
 	struct block block = new_block(6 * MIB, 1);
 	CUmemGenericAllocationHandle foreign[3];
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -280,7 +282,7 @@ static void an_extent_that_another_process_let_go_of_is_taken_over(void **state)
 
 static void a_descriptor_that_is_none_costs_its_credit_and_no_more(void **state)
 {
-	struct session session = {.left = 8 * MIB, .shared_bytes = 2 * MIB, .shared = {open("/dev/null", O_RDONLY)}, .shared_count = 1};
+	session = (struct session){.left = 8 * MIB, .shared_bytes = 2 * MIB, .shared = {open("/dev/null", O_RDONLY)}, .shared_count = 1};
 	struct block block = new_block(2 * MIB, 1);
 
 	join(&session);

@@ -170,8 +170,13 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(TAKE, UP, m.amount.extent = 0);
 	REFUSED(TAKEN, DOWN, m.verdict.granted = 2);
 	REFUSED(LISTED, UP, m.listed.more = 2);
+	REFUSED(LISTED, UP, (m.listed.count = 1, m.listed.rows[0].bytes[POLICY_HOST] = PROTOCOL_AMOUNT_MAX + 1, protocol_length(&m)));
 	REFUSED(SERVE, DOWN, m.serve.verb = VERB_COUNT);
 	REFUSED(SERVED, UP, m.served.error = SUBLET_ERR_COUNT);
+	REFUSED(SERVED, UP, m.served.moved_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(SERVED, UP, m.served.already_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(SERVED, UP, m.served.skipped_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(SERVED, UP, m.served.total_ns = UINT64_MAX);
 	REFUSED(SERVED, UP, memset(m.served.text, 't', sizeof(m.served.text)));
 	REFUSED(CLIENT, DOWN, m.client.answered = 2);
 	REFUSED(ASK_SERVE, UP, m.ask_serve.verb = VERB_COUNT);
