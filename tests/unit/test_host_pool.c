@@ -207,9 +207,9 @@ static void made(void *arg, uint64_t bytes, uint64_t extent, int fd)
 	close(fd);
 }
 
-static void join(struct session *session)
+static void join(struct session *of)
 {
-	const struct host_pool_hooks hooks = {credit, give, take, made, session};
+	const struct host_pool_hooks hooks = {credit, give, take, made, of};
 
 	host_pool_set_hooks(&fixture_lc.host_pool, &hooks);
 }
