@@ -31,7 +31,8 @@ CUresult drain_passed(struct lifecycle *lc, struct context_mark *marks, uint32_t
 		if (result == CUDA_ERROR_NOT_READY)
 			return result;
 		context_mark_give_back(&lc->contexts, last);
-		--*count;
+		if (*count) /* else a child forked inside one of these calls, which has forgotten the marks */
+			--*count;
 		if (result != CUDA_SUCCESS && !context_says_lost(result)) {
 			drain_give_up(lc, marks, count);
 			return CUDA_ERROR_NOT_SUPPORTED;
@@ -158,7 +159,8 @@ CUresult drainer_drain(struct lifecycle *lc, uint64_t until_ns, CUcontext *ret_c
 			if (result == CUDA_ERROR_NOT_READY && drain_pause(&pause_ns, until_ns)) {
 				result = CUDA_SUCCESS;
 			} else if (result == CUDA_ERROR_NOT_READY) {
-				*ret_context = drainer->marks[drainer->count - 1].handle;
+				if (drainer->count)
+					*ret_context = drainer->marks[drainer->count - 1].handle;
 				drain_give_up(lc, drainer->marks, &drainer->count);
 				return CUDA_ERROR_TIMEOUT;
 			}

@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -20,7 +21,7 @@ import intervals
 import moves
 import steps
 from steps import ns_text
-from workers import Pair, WorkerError
+from workers import Pair, WorkerError, same_addresses
 
 GPU = os.path.join(os.path.dirname(HERE), "gpu")
 MIB, GIB = 1 << 20, 1 << 30
@@ -238,20 +239,27 @@ class Bench:
         # One process of Python is lastingly faster or slower than the next by some percent, so many pairs tell more than
         # many bursts; pairs of a group start together, since starting takes longer than measuring. Both of a pair keep to
         # the same cores: they never work at the same time, and cores differ.
-        groups, pairs, count = (1, 2, 8) if quick else (3, 4, 14)
+        groups, pairs, count = (1, 2, 8) if quick else (5, 4, 8)
         sizes = {"small": 30, "large": 8}
         made = {size: [] for size in sizes}
         argv = [sys.executable, os.path.join(HERE, "train_worker.py")]
         mine = sorted(os.sched_getaffinity(0))
         share = max(1, len(mine) // pairs)
         cores = [set(mine[i * share : (i + 1) * share] or mine) for i in range(pairs)]
-        steady = {"PYTHONHASHSEED": "0"}  # the order of sets and dictionaries is part of a process's speed
+        # The order of sets and dictionaries, and where things lie, are part of a process's speed: the same for both of a pair,
+        # and others for each pair by the length of what lies above the stack.
+        steady = {"PYTHONHASHSEED": "0"}
+        lengths = random.Random(1)
         for number in range(groups):
             if self.left() < 60 and number:
                 self.notes.append(f"training: out of time after {number} of {groups} groups of {pairs} pairs")
                 break
             with contextlib.ExitStack() as stack:
-                group = [stack.enter_context(Pair(self, argv, wait=False, cores=cores[i], env=steady)) for i in range(pairs)]
+                group = []
+                for i in range(pairs):
+                    env = {**steady, "SUBLET_BENCH_FILL": "x" * lengths.randrange(4096)}
+                    pair = Pair(self, argv, wait=False, cores=cores[i], env=env, prepare=same_addresses)
+                    group.append(stack.enter_context(pair))
                 for pair in group:
                     pair.ready(120)
                     for size in sizes:

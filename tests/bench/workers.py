@@ -1,5 +1,6 @@
 """The processes that measure: one, and a plain one beside one under Sublet. Every answer is waited for at most so long."""
 
+import ctypes
 import os
 import selectors
 import subprocess
@@ -7,6 +8,14 @@ import tempfile
 import time
 
 import steps
+
+LIBC = ctypes.CDLL(None)
+ADDR_NO_RANDOMIZE = 0x0040000  # linux/personality.h
+
+
+def same_addresses():
+    """In a process about to be started: its addresses are those of the next one of its kind."""
+    LIBC.personality(ADDR_NO_RANDOMIZE)
 
 
 class WorkerError(Exception):
@@ -18,7 +27,7 @@ class WorkerError(Exception):
 class Worker:
     """One measuring process; every answer is waited for at most so long."""
 
-    def __init__(self, argv, env, work, kind):
+    def __init__(self, argv, env, work, kind, prepare=None):
         self.kind, self.pending, self.process = kind, b"", None
         self.err = tempfile.TemporaryFile(dir=work)
         try:
@@ -30,6 +39,7 @@ class Worker:
                 env=env,
                 cwd=work,
                 start_new_session=True,
+                preexec_fn=prepare,
             )
         except OSError as error:
             self.err.close()
@@ -95,7 +105,7 @@ class Pair:
     """A plain worker and one under Sublet, started together. With a policy the session has a coordinator, and on a simulated
     driver the two are on one machine."""
 
-    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, policy=None, role=None):
+    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, prepare=None, policy=None, role=None):
         self.bench, self.session, self.workers, self.silent = bench, steps.session_dir(), [], False
         self.served = policy is not None
         try:
@@ -111,10 +121,10 @@ class Pair:
             if sim and self.served:
                 plain_env["SUBLET_SIM_MACHINE"] = os.path.join(self.session, "sim")
                 os.mkdir(plain_env["SUBLET_SIM_MACHINE"], 0o700)
-            self.workers.append(Worker(argv, plain_env, bench.work, "plain"))
+            self.workers.append(Worker(argv, plain_env, bench.work, "plain", prepare))
             # the counters at the end and nothing else: what is measured must not be the log
             env = steps.sublet_env(env, log="*:warn,stats:info")
-            self.workers.append(Worker(under, env, bench.work, "Sublet"))
+            self.workers.append(Worker(under, env, bench.work, "Sublet", prepare))
             if cores:  # before they have threads, so that all of those inherit it
                 for worker in self.workers:
                     os.sched_setaffinity(worker.process.pid, cores)
