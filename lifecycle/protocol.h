@@ -15,7 +15,7 @@
 #include "policy/decide.h"
 
 #define PROTOCOL_MAGIC 0x544c4253u /* "SBLT" */
-#define PROTOCOL_VERSION 1u
+#define PROTOCOL_VERSION 2u
 
 enum {
 	PROTOCOL_ROLE_BYTES = 68,     /* a policy's name has 64 letters at most */
@@ -112,7 +112,8 @@ struct message_served {
 	uint32_t error; /* enum sublet_err */
 	uint32_t moved, already, skipped, failed; /* allocations */
 	uint32_t spare;				  /* 0 */
-	uint64_t moved_bytes, already_bytes, skipped_bytes, holes, total_ns;
+	uint64_t moved_bytes, already_bytes, skipped_bytes, holes;
+	uint64_t total_ns, copy_ns; /* struct move_report */
 	char text[PROTOCOL_TEXT_BYTES]; /* of the error, or what else there is to say */
 };
 

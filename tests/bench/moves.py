@@ -69,7 +69,7 @@ class Move:
             raise WorkerError(f"{where}: {result.problem or 'exit status %d' % result.status}", result.tail())
         try:
             answers = json.loads(result.out)
-            self.ns = sum(a["seconds"] for a in answers) * 1e9
+            self.ns, self.copy_ns = (sum(a[key] for a in answers) * 1e9 for key in ("seconds", "copy_seconds"))
             moved, wrong = sum(a["moved_bytes"] for a in answers), [a["text"] for a in answers if not a["good"] or a["failed"] or a["skipped"]]
         except (ValueError, KeyError, TypeError) as error:
             raise WorkerError(f"{where}: its answer is not understood ({type(error).__name__}: {error})", result.out[-600:]) from error
@@ -85,7 +85,7 @@ class Found:
 
     def __init__(self):
         self.pairs = {"release": [], "back": [], "offload": [], "restore": []}  # rounds of (plain ns, ns in the process)
-        self.wall = {}  # by what was done
+        self.wall, self.copy = {}, {}  # by what was done
         self.own_each, self.park, self.unpark, self.pin, self.first = [], [], [], [], []
         self.memory = []  # (verb, bytes, {who: (before, away, back)})
         self.checks, self.wrong = 0, []
@@ -96,6 +96,7 @@ class Found:
 
     def took(self, what, move):
         self.wall.setdefault(what, []).append(move.wall_ns)
+        self.copy.setdefault(what, []).append(move.copy_ns)
 
 
 class Round:
@@ -232,8 +233,9 @@ class Part:
         return text if self.sizes.are_those_of_the_bars and not self.sim else "- (those sizes, on a GPU)"
 
     def sublet_cell(self, what, ns, size=0):
-        cell = f"moved in {ns_text(ns)}" + (f" ({size / ns:.1f} GB/s)" if size else "")
-        return f"{cell}, command took {ns_text(intervals.median(self.found.wall[what]))}" if what in self.found.wall else cell
+        copied = f" ({size / ns:.1f} GB/s; from the first copy to the last {ns_text(intervals.median(self.found.copy[what]))})"
+        took = f", command took {ns_text(intervals.median(self.found.wall[what]))}"
+        return f"moved in {ns_text(ns)}" + (copied if size else "") + took
 
     def compared(self, what, name, size, how, bar, at_least, limit_ns=None):
         """One row of pairs, judged on the ratio; and on the figure itself where there is a limit."""
@@ -265,7 +267,8 @@ class Part:
             verdict,
         )
         self.bench.raw[f"residency, {what}"] = {
-            "plain ns, ns in the process, by round": made, "command ns": self.found.wall[what], "interval": [value, low, high]
+            "plain ns, ns in the process, by round": made, "command ns": self.found.wall[what],
+            "ns from the first copy to the last": self.found.copy[what], "interval": [value, low, high]
         }
 
     def shown(self, name, plain, moves, size):

@@ -95,6 +95,7 @@ with open(os.environ["FAKE_STATE"], "w") as file:
 per_gib = {"discard": 0.00073, "offload": 0.0190, "park": 0.020, "restore": 0.000285 if name == "scratch" else 0.0195}
 answer = {"good": True, "text": "", "moved_bytes": size // 2 if mode == "half" else size, "failed": 0, "skipped": 0,
           "seconds": size / 2**30 * per_gib[verb] * float(os.environ.get("FAKE_SLOW", "1"))}
+answer["copy_seconds"] = answer["seconds"] * 0.99
 if mode == "no seconds":
     del answer["seconds"]
 print("not json" if mode == "garbage" else json.dumps([answer]))
@@ -229,7 +230,7 @@ class Whole(unittest.TestCase):
         self.assertIn("x 1.014", cells["release 32.0 GiB without backup"][3])
         self.assertIn("9.12 ms", cells["bring 32.0 GiB back without content"][3])
         self.assertIn("97.0 % of the plain rate", cells["offload 16.0 GiB in pieces of 256.0 MiB"][3])
-        self.assertIn("(56.5 GB/s)", cells["offload 16.0 GiB in pieces of 256.0 MiB"][2])
+        self.assertIn("(56.5 GB/s; from the first copy to the last 301 ms)", cells["offload 16.0 GiB in pieces of 256.0 MiB"][2])
         self.assertIn("offload: another process 65536 / 49152 / 65536", self.talk)
         self.assertIn("not given: --memory-saver DIR", self.talk)
         self.assertEqual(len(one.raw["residency, release"]["plain ns, ns in the process, by round"][0]), 4)

@@ -222,7 +222,7 @@ class Refusals(session.Case):
             if session.NAMES[kind] == "LIST":
                 peer.send(message("LISTED", b"\0" * 8, serial))
             else:
-                peer.send(message("SERVED", b"\x05" + b"\0" * 63 + b"not today".ljust(256, b"\0"), serial))
+                peer.send(message("SERVED", b"\x05" + b"\0" * 71 + b"not today".ljust(256, b"\0"), serial))
                 return
 
 

@@ -288,7 +288,7 @@ class WrongMessages(session.Case):
         self.given_refused(peer, part)
 
     def wrong_version_is_told_both_versions_and_the_fix(self):
-        self.given_sent(message("HELLO", b"whatever 2 has", version=2), "protocol 2, and this side speaks 1; stop the coordinator")
+        self.given_sent(message("HELLO", b"whatever 3 has", version=3), "protocol 3, and this side speaks 2; stop the coordinator")
         self.given_log_has("protocol 2")
 
     def truncated_messages(self):
