@@ -90,6 +90,7 @@ static void add_report(struct message_served *served, const struct move_report *
 	served->already_bytes += report->already_bytes;
 	served->skipped_bytes += report->skipped_bytes;
 	served->total_ns += report->total_ns;
+	served->copy_ns += report->copy_ns;
 	served->holes = report->holes;
 	if (report->text[0])
 		protocol_text(served->text, sizeof(served->text), report->text);

@@ -111,7 +111,8 @@ struct message_served {
 	uint32_t error; /* enum sublet_err */
 	uint32_t moved, already, skipped, failed; /* allocations */
 	uint32_t spare;				  /* 0 */
-	uint64_t moved_bytes, already_bytes, skipped_bytes, holes, total_ns;
+	uint64_t moved_bytes, already_bytes, skipped_bytes, holes;
+	uint64_t total_ns, copy_ns; /* struct move_report */
 	char text[PROTOCOL_TEXT_BYTES]; /* of the error, or what else there is to say */
 };
 

@@ -350,6 +350,7 @@ static json_t *json_outcome(const struct policy *policy, const char *verb, const
 	json_object_set_new(json, "failed", json_integer(served->failed));
 	json_object_set_new(json, "holes", json_integer((json_int_t)served->holes));
 	json_object_set_new(json, "seconds", json_real((double)served->total_ns / 1e9));
+	json_object_set_new(json, "copy_seconds", json_real((double)served->copy_ns / 1e9));
 	return json;
 }
 

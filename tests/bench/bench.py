@@ -1,18 +1,15 @@
 """What Sublet costs: plain and Sublet workers side by side, asked in turn, and a table with intervals.
 
 Started by run.sh. Measured on a GPU: an empty launch (linked and through dlsym), a training step, cuMemAlloc + cuMemFree,
-a cuMemFree beside a running kernel. Measured anywhere: a launch on the simulated driver. Exit 0: every bar met; 1: one
+a cuMemFree beside a running kernel, memory that is given back and taken again (moves.py). Measured anywhere: a launch on the simulated driver. Exit 0: every bar met; 1: one
 was not, or something broke; 2: wrong usage or nothing built; 77: nothing could be measured here."""
 
 import argparse
 import contextlib
-import ctypes
 import importlib.util
 import json
 import os
 import random
-import selectors
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,171 +18,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "gpu"))
 
 import intervals
+import moves
 import steps
+from steps import ns_text
+from workers import Pair, WorkerError, same_addresses
 
 GPU = os.path.join(os.path.dirname(HERE), "gpu")
 MIB, GIB = 1 << 20, 1 << 30
-
-
-LIBC = ctypes.CDLL(None)
-ADDR_NO_RANDOMIZE = 0x0040000  # linux/personality.h
-
-
-def same_addresses():
-    """In a process about to be started: its addresses are those of the next one of its kind."""
-    LIBC.personality(ADDR_NO_RANDOMIZE)
-
-
-class WorkerError(Exception):
-    def __init__(self, text, tail=""):
-        super().__init__(text)
-        self.tail = tail
-
-
-class Worker:
-    """One measuring process; every answer is waited for at most so long."""
-
-    def __init__(self, argv, env, work, kind, prepare=None):
-        self.kind, self.pending, self.process = kind, b"", None
-        self.err = tempfile.TemporaryFile(dir=work)
-        try:
-            self.process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self.err,
-                env=env,
-                cwd=work,
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
-        except OSError as error:
-            self.err.close()
-            raise WorkerError(f"cannot start '{argv[0]}': {error.strerror}") from error
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.process.stdout, selectors.EVENT_READ)
-
-    def told(self):
-        self.err.seek(0)
-        return self.err.read().decode("utf-8", "replace")
-
-    def tail(self):
-        return "\n".join(self.told().rstrip().splitlines()[-15:])
-
-    def line(self, seconds):
-        limit = time.monotonic() + seconds
-        while b"\n" not in self.pending:
-            if steps.stop.is_set():
-                raise WorkerError("interrupted")
-            left = limit - time.monotonic()
-            if left <= 0:
-                raise WorkerError(f"{self.kind} worker: no answer within {seconds:.0f} s", self.tail())
-            if not self.selector.select(min(left, 0.2)):
-                continue
-            data = os.read(self.process.stdout.fileno(), 1 << 16)
-            if not data:
-                raise WorkerError(f"{self.kind} worker ended early", self.tail())
-            self.pending += data
-        line, self.pending = self.pending.split(b"\n", 1)
-        return line.decode()
-
-    def ready(self, seconds):
-        while self.line(seconds) != "ready":  # a framework may talk on stdout first
-            pass
-
-    def ask(self, words, seconds=30):
-        try:
-            self.process.stdin.write(words.encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError:
-            raise WorkerError(f"{self.kind} worker is gone", self.tail()) from None
-        return self.line(seconds)
-
-    def close(self):
-        """Ends the worker; returns what it wrote on stderr."""
-        try:
-            self.process.stdin.write(b"quit\n")
-            self.process.stdin.close()
-        except OSError:
-            pass
-        limit = time.monotonic() + 15
-        while not steps.has_ended(self.process.pid) and time.monotonic() < limit and not steps.stop.is_set():
-            time.sleep(0.01)
-        steps.end_group(self.process)
-        told = self.told()
-        self.selector.close()
-        self.process.stdout.close()
-        self.err.close()
-        return told
-
-
-class Pair:
-    """A plain worker and one under Sublet, started together."""
-
-    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, prepare=None):
-        self.bench, self.session, self.workers, self.silent = bench, steps.session_dir(), [], False
-        try:
-            plain_env = steps.plain_env(env)
-            if sim:
-                plain_env["LD_LIBRARY_PATH"] = sim + os.pathsep + plain_env.get("LD_LIBRARY_PATH", "")
-            self.workers.append(Worker(argv, plain_env, bench.work, "plain", prepare))
-            under = steps.sublet_argv(bench.build, self.session, argv)
-            if sim:
-                under.insert(under.index("--"), "--sim")
-            # the counters at the end and nothing else: what is measured must not be the log
-            env = steps.sublet_env(env, log="*:warn,stats:info")
-            self.workers.append(Worker(under, env, bench.work, "Sublet", prepare))
-            if cores:  # before they have threads, so that all of those inherit it
-                for worker in self.workers:
-                    os.sched_setaffinity(worker.process.pid, cores)
-            if wait:
-                self.ready(ready_s)
-        except Exception:
-            self.close()
-            raise
-
-    def ready(self, seconds):
-        for worker in self.workers:
-            worker.ready(min(seconds, self.bench.left()))
-
-    def ask(self, number, words, seconds=30):
-        """(plain answer, Sublet answer); who comes first alternates with @number."""
-        answers = [None, None]
-        for i in (0, 1) if number % 2 == 0 else (1, 0):
-            answers[i] = self.workers[i].ask(words, min(seconds, self.bench.left() + 1))
-        return answers
-
-    def close(self):
-        told = [worker.close() for worker in self.workers]
-        self.bench.logs += told
-        steps.drop_dir(self.session)
-        if len(told) == 2:
-            self.report = steps.Report(told[1])
-            self.silent = not self.report.seen or not self.report.managed
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        self.close()
-        if kind is None and self.silent:
-            raise WorkerError(
-                "the Sublet worker ended without counters, or managed no memory: was Sublet there?",
-                "\n".join(self.report.lines[-5:]),
-            )
 
 
 class Row:
     def __init__(self, name, plain, sublet, change, bar, verdict):
         self.cells = [name, plain, sublet, change, bar, verdict]
         self.verdict = verdict
-
-
-def ns_text(ns):
-    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns:.1f} ns"
 
 
 class Bench:
@@ -196,6 +41,9 @@ class Bench:
 
     def left(self):
         return self.deadline.left()
+
+    def row(self, *cells):
+        self.rows.append(Row(*cells))
 
     # --- programs
 
@@ -429,6 +277,9 @@ class Bench:
             what = "launching is the work" if size == "small" else "the device is busy"
             self.row_of_bursts(f"training step, {size} ({what})", made[size], bar=0.995, as_speed=True)
 
+    def residency(self):
+        moves.Part(self).run()
+
     # --- all
 
     PARTS = {
@@ -437,13 +288,14 @@ class Bench:
         "alloc": ("alloc_free", True),
         "free": ("free_beside", True),
         "train": ("train", True),
+        "residency": ("residency", True),
     }
 
     def run(self, names):
         for name in names:
             function, needs_gpu = self.PARTS[name]
             print(f"{name} ...", file=sys.stderr, flush=True)
-            if needs_gpu and not self.gpu:
+            if needs_gpu and not self.gpu and not self.options.sim:
                 continue
             problem, tail = None, ""
             before = len(self.rows)
@@ -524,19 +376,28 @@ def parse_options():
         epilog="environment: SUBLET_BUILD (build folder), SUBLET_TEST_REQUIRE=gpu (a skip is a failure), CUDA_HOME, CC, "
         "PYTHON. Example: tests/bench/run.sh --quick --out results",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer rounds (under 2 minutes)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds (under 3 minutes)")
     parser.add_argument("--only", metavar="PART,...", help="of: " + ", ".join(Bench.PARTS))
     parser.add_argument(
         "--out", metavar="DIR", help="also write table, markdown, JSON with raw numbers, and logs there"
     )
     parser.add_argument("--build", metavar="DIR", help="the build folder (build)")
-    parser.add_argument("--seconds", type=float, help="time for everything (340; 110 with --quick)")
+    parser.add_argument("--seconds", type=float, help="time for everything (490; 160 with --quick)")
+    parser.add_argument("--sizes", metavar="SCRATCH,WEIGHTS", help="part residency: bytes moved (32GiB,16GiB); of others no bar is judged")
+    parser.add_argument("--sim", action="store_true", help="part residency on the simulated driver, to try the script; no bar is judged")
+    parser.add_argument("--memory-saver", metavar="DIR", help="part residency: a folder with torch_memory_saver's wheel unpacked, to compare")
     options = parser.parse_args()
-    options.seconds = options.seconds or (110 if options.quick else 340)
+    options.seconds = options.seconds or (160 if options.quick else 490)
     options.parts = [p for p in (options.only or ",".join(Bench.PARTS)).split(",") if p]
     for part in options.parts:
         if part not in Bench.PARTS:
             parser.error(f"no part '{part}'; there are {', '.join(Bench.PARTS)}")
+    if options.sim and options.parts != ["residency"]:
+        parser.error("--sim is for one part only: write --only residency --sim")
+    try:
+        moves.Sizes(options.sizes)
+    except ValueError as error:
+        parser.error(str(error))
     return options
 
 
@@ -548,12 +409,12 @@ def main():
     if not build:
         print(f"run.sh: {reason}", file=sys.stderr)
         return 2
-    gpu, reason = steps.probe_gpu()
+    gpu, reason = (None, "not looked for") if options.sim else steps.probe_gpu()
     facts = steps.machine_facts(build, gpu)
     work = tempfile.mkdtemp(prefix="sublet-bench-")
     bench = Bench(options, build, work, gpu)
     required = os.environ.get("SUBLET_TEST_REQUIRE") == "gpu"
-    if not gpu and any(Bench.PARTS[p][1] for p in options.parts):
+    if not gpu and not options.sim and any(Bench.PARTS[p][1] for p in options.parts):
         bench.rows.append(Row("GPU parts", "", "", reason, "", "FAIL" if required else "skip"))
     try:
         bench.run(options.parts)
@@ -561,6 +422,8 @@ def main():
             "tests/bench/run.sh"
             + (" --quick" if options.quick else "")
             + (f" --only {options.only}" if options.only else "")
+            + (f" --sizes {options.sizes}" if options.sizes else "")
+            + (" --sim" if options.sim else "")
         )
         failed = write_reports(options, bench, facts, time.monotonic() - begin, command)
     finally:

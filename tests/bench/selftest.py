@@ -11,15 +11,18 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import bench
 import intervals
+import moves
 import steps
 
 FAKE_SUBLET = """#!/bin/sh
+[ "$1" = ctl ] && shift && exec {python} {folder}/ctl "$@"
 while [ "$1" != -- ]; do shift; done
 shift
 UNDER_SUBLET=1 "$@"
@@ -54,9 +57,48 @@ for line in sys.stdin:
                       busy_after_free=int(sublet), busy_after_fill=int(sublet),
                       foreign=3 if mode == "foreign" and sublet else 0, rounds=50, spoiled=0, kernel_ns=400100000)
         print(*(k + "=" + str(v) for k, v in values.items()))
+    elif words[0] in ("take", "pin"):
+        print(words[2])
+    elif words[0] == "own":
+        size = int(words[1]) / 2**30
+        print(int(280000 * size), int(720000 * size), int(290000 * size))
+    elif words[0] == "copies":
+        print(295000000, 305000000)
+    elif words[0] == "check":
+        if mode == "dies at check":
+            sys.exit("driver trouble")
+        print(int(words[1]) * 32 // 4, 5 if mode == "spoils" else 0)
+    elif words[0] == "used":
+        state = os.environ["FAKE_STATE"]
+        print(2**36 - (int(open(state).read()) if os.path.exists(state) and mode != "keeps" else 0))
     else:
         print(int(int(words[1]) * 1e6 * (1.002 if sublet else 1) * (1 + source.gauss(0, 0.002))))
     sys.stdout.flush()
+"""
+
+# Answers as `sublet ctl VERB OBJECT --session DIR --timeout S --json` does; sizes are those of the policy there.
+FAKE_CTL = """
+import json, os, re, sys, time
+verb, name = sys.argv[1:3]
+if verb == "stop":
+    sys.exit(0)
+mode = os.environ.get("FAKE_CTL", "")
+if mode == "hangs":
+    time.sleep(100)
+if mode == "fails":
+    sys.exit("sublet: error: pid 7: the gate did not shut")
+with open(os.path.join(sys.argv[sys.argv.index("--session") + 1], "policy.yaml")) as file:
+    block = int(re.search("name: %s, match: .*size: ([0-9]+)MiB" % name, file.read()).group(1)) << 20
+size = 32 * block
+with open(os.environ["FAKE_STATE"], "w") as file:
+    file.write("0" if verb == "restore" else str(size))
+per_gib = {"discard": 0.00073, "offload": 0.0190, "park": 0.020, "restore": 0.000285 if name == "scratch" else 0.0195}
+answer = {"good": True, "text": "", "moved_bytes": size // 2 if mode == "half" else size, "failed": 0, "skipped": 0,
+          "seconds": size / 2**30 * per_gib[verb] * float(os.environ.get("FAKE_SLOW", "1"))}
+answer["copy_seconds"] = answer["seconds"] * 0.99
+if mode == "no seconds":
+    del answer["seconds"]
+print("not json" if mode == "garbage" else json.dumps([answer]))
 """
 
 
@@ -101,17 +143,27 @@ class Whole(unittest.TestCase):
         steps.write_file(os.path.join(self.folder, "tools", "sim", "libcuda.so.1"), "")
         self.worker = os.path.join(self.folder, "worker")
         for path, text in (
-            (os.path.join(self.folder, "tools", "sublet"), FAKE_SUBLET),
+            (
+                os.path.join(self.folder, "tools", "sublet"),
+                FAKE_SUBLET.replace("{python}", sys.executable).replace("{folder}", self.folder),
+            ),
+            (os.path.join(self.folder, "ctl"), FAKE_CTL),
             (self.worker, FAKE_WORKER.replace("{python}", sys.executable)),
         ):
             steps.write_file(path, text)
             os.chmod(path, 0o755)
 
+        self.peer = None
+
     def run_parts(self, parts, seconds=100, **env):
         for key, value in env.items():
             os.environ[key] = value
             self.addCleanup(os.environ.pop, key, None)
-        options = argparse.Namespace(quick=True, seconds=seconds, out=os.path.join(self.folder, "out"))
+        os.environ["FAKE_STATE"] = os.path.join(self.folder, "state")
+        self.addCleanup(os.environ.pop, "FAKE_STATE", None)
+        options = argparse.Namespace(
+            quick=True, seconds=seconds, out=os.path.join(self.folder, "out"), sim=False, sizes=None, memory_saver=self.peer
+        )
         one = bench.Bench(options, self.folder, self.folder, {"GPU": "made up"})
         one.program = lambda *_: self.worker
         talk = io.StringIO()
@@ -158,6 +210,81 @@ class Whole(unittest.TestCase):
         self.assertEqual(failed, 1)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertIn("no answer", self.talk)
+
+    # --- residency: no part of it may need a GPU to be found wrong
+
+    def residency(self, part_seconds=60, **env):
+        with mock.patch.object(steps.Nvml, "open", return_value=None), mock.patch.object(moves.Part, "SECONDS", part_seconds):
+            one, failed = self.run_parts(["residency"], **env)
+        self.verdicts = {row.cells[0].split(",")[0]: row.verdict for row in one.rows}
+        return one, failed
+
+    def test_residency_within_the_bars_passes(self):
+        one, failed = self.residency()
+        self.assertEqual(failed, 0, self.talk)
+        self.assertEqual(sum(v.startswith("pass") for v in self.verdicts.values()), 6, self.talk)
+        cells = {row.cells[0].split(",")[0]: row.cells for row in one.rows}
+        self.assertIn("128 extents of 256.0 MiB", cells["release 32.0 GiB without backup"][0] + self.talk)
+        self.assertIn("unmap, release 23 ms", cells["release 32.0 GiB without backup"][1])
+        self.assertIn("moved in 23.4 ms, command took", cells["release 32.0 GiB without backup"][2])
+        self.assertIn("x 1.014", cells["release 32.0 GiB without backup"][3])
+        self.assertIn("9.12 ms", cells["bring 32.0 GiB back without content"][3])
+        self.assertIn("97.0 % of the plain rate", cells["offload 16.0 GiB in pieces of 256.0 MiB"][3])
+        self.assertIn("(56.5 GB/s; from the first copy to the last 301 ms)", cells["offload 16.0 GiB in pieces of 256.0 MiB"][2])
+        self.assertIn("offload: another process 65536 / 49152 / 65536", self.talk)
+        self.assertIn("not given: --memory-saver DIR", self.talk)
+        self.assertEqual(len(one.raw["residency, release"]["plain ns, ns in the process, by round"][0]), 4)
+
+    def test_residency_over_the_bars_fails(self):
+        self.assertEqual(self.residency(FAKE_SLOW="1.2")[1], 4)
+        for name in ("release", "bring", "offload", "restore"):
+            found = [verdict for row, verdict in self.verdicts.items() if row.startswith(name) and verdict != "shown"]
+            self.assertEqual(found, ["FAIL"], name)
+
+    def test_residency_that_spoils_bytes_fails(self):
+        self.assertEqual(self.residency(FAKE_MODE="spoils")[1], 1)
+        self.assertIn("5 of 4294967296 words are not what was written", self.talk)
+
+    def test_residency_whose_memory_stays_in_use_fails(self):
+        self.assertEqual(self.residency(FAKE_MODE="keeps")[1], 1)
+        self.assertIn("discard of 32.0 GiB: another process sees 0 MiB less", self.talk)
+
+    def test_residency_commands_that_go_wrong_are_reported(self):
+        for mode, text in (
+            ("fails", "the gate did not shut"),
+            ("half", "8.0 GiB of 16.0 GiB moved"),
+            ("garbage", "its answer is not understood"),
+            ("no seconds", "its answer is not understood (KeyError: 'seconds')"),
+        ):
+            with self.subTest(mode):
+                self.assertEqual(self.residency(FAKE_CTL=mode)[1], 1)
+                self.assertIn(text, self.talk)
+
+    def test_residency_with_a_worker_that_dies_shows_what_it_has(self):
+        self.assertEqual(self.residency(FAKE_MODE="dies at check")[1], 1)
+        self.assertIn("driver trouble", self.talk)
+        self.assertIn("first offload of 16.0 GiB", self.talk)
+
+    def test_residency_with_anything_that_hangs_is_bounded(self):
+        for env in ({"FAKE_CTL": "hangs"}, {"FAKE_MODE": "hangs"}):
+            with self.subTest(env):
+                begin = time.monotonic()
+                self.assertEqual(self.residency(part_seconds=3, **env)[1], 1)
+                self.assertLess(time.monotonic() - begin, 50)
+                for key in env:
+                    del os.environ[key]
+
+    def test_a_peer_that_cannot_start_costs_its_rows_only(self):
+        self.peer = self.folder
+        self.assertEqual(self.residency()[1], 0, self.talk)
+        self.assertIn("torch_memory_saver worker ended early", self.talk)
+
+    def test_sizes_are_checked(self):
+        for text in ("", "1GiB", "1GiB,1GiB", "100MiB,64MiB", "0GiB,64MiB", "1GiB,64MiB,2GiB", "64,128"):
+            with self.subTest(text), self.assertRaises(ValueError):
+                moves.Sizes(text or "x")
+        self.assertEqual(moves.Sizes("128MiB,64MiB").block("scratch"), 4 << 20)
+        self.assertEqual(moves.Sizes().extent("weights"), 256 << 20)
 
 
 if __name__ == "__main__":

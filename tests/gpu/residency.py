@@ -39,10 +39,7 @@ class Device:
     """Free and used bytes of device 0, as a process sees them that has nothing to do with the others."""
 
     def __init__(self):
-        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        self.handle = ctypes.c_void_p()
-        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle)):
-            raise OSError("NVML does not answer")
+        self.nvml = steps.Nvml()
         self.cuda = ctypes.CDLL("libcuda.so.1")
         context = ctypes.c_void_p()
         if (
@@ -54,13 +51,10 @@ class Device:
 
     def used(self):
         """(by NVML, by the driver)"""
-        memory = (ctypes.c_ulonglong * 3)()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        if self.nvml.nvmlDeviceGetMemoryInfo(self.handle, memory):
-            raise OSError("NVML does not say what is used")
         if self.cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)):
             raise OSError("the driver does not say what is free")
-        return memory[2], total.value - free.value
+        return self.nvml.used(), total.value - free.value
 
 
 class Trouble(Exception):

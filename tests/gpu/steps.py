@@ -4,12 +4,14 @@ tests/gpu/harness.py and tests/bench/bench.py. Standard library only.
 Every command runs in a process group of its own, writes into files, has a time limit, and is ended by the id of that
 group alone; a command that not even SIGKILL ends within some seconds is left behind and reported."""
 
+import ctypes
 import datetime
 import importlib.util
 from importlib import metadata
 import os
 import platform
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -56,6 +58,16 @@ def has_ended(pid):
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
+def has_ended_within(pid, seconds):
+    """The same, seen in the moment it ends: how long a command took is measured by it."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        select.select([descriptor], [], [], seconds)
+    finally:
+        os.close(descriptor)
+    return has_ended(pid)
+
+
 def signal_group(pid, number):
     try:
         os.killpg(pid, number)
@@ -95,21 +107,20 @@ def run_command(argv, seconds, env=None, cwd=None, work=None):
         except OSError as error:
             result.problem = f"cannot start '{argv[0]}': {error.strerror}"
             return result
-        while not has_ended(process.pid):
+        while not has_ended_within(process.pid, 0.02):
             if stop.is_set():
                 result.problem = "interrupted"
             elif time.monotonic() - begin > seconds:
                 result.problem = f"still running after {seconds:.0f} s"
             if result.problem:
                 break
-            time.sleep(0.02)
+        result.seconds = time.monotonic() - begin
         if not end_group(process):
             result.problem = (result.problem or "ended") + ", and could not be killed"
         elif not result.problem:
             result.status = process.returncode
             if result.status < 0:
                 result.problem = f"ended by {signal.Signals(-result.status).name}"
-        result.seconds = time.monotonic() - begin
         for name, file in (("out", out), ("err", err)):
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - (4 << 20)))
@@ -160,6 +171,13 @@ def amount(size):
     return f"{size} B"
 
 
+def ns_text(ns):
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.1f} ns"
+
+
 def plain_env(extra=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith("SUBLET_")}
     env.update(PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
@@ -196,6 +214,30 @@ def find_build(path):
 
 
 # --- the machine
+
+
+class Nvml:
+    """Bytes in use of device 0, as NVML tells everybody."""
+
+    @staticmethod
+    def open():
+        """None where there is no NVML that answers."""
+        try:
+            return Nvml()
+        except OSError:
+            return None
+
+    def __init__(self):
+        self.library, self.handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        if self.library.nvmlInit_v2() or self.library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle)):
+            raise OSError("NVML does not answer")
+
+    def used(self):
+        memory = (ctypes.c_ulonglong * 3)()  # total, free, used
+        if self.library.nvmlDeviceGetMemoryInfo(self.handle, memory):
+            raise OSError("NVML does not say what is used")
+        return memory[2]
+
 
 PROBE = """
 import ctypes
