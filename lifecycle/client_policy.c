@@ -169,7 +169,7 @@ static void publish(struct lifecycle *lc, const struct client_policy *new)
 	ranked_lock(&lc->records.lock);
 	__atomic_store_n(&lc->client.policy, new, __ATOMIC_RELEASE);
 	if (new->bytes && !lc->config.extent_bytes)
-		__atomic_store_n(&lc->config.extent_bytes, EXTENT_POLICY_BYTES, __ATOMIC_RELAXED);
+		__atomic_store_n(&lc->copied_extent_bytes, EXTENT_POLICY_BYTES, __ATOMIC_RELAXED);
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
 		allocation->rule = new->bytes ? match(new, allocation, NULL) : RULE_NONE;
 	ranked_unlock(&lc->records.lock);

@@ -105,11 +105,13 @@ void lifecycle_forget(struct lifecycle *lc)
 	}
 }
 
-uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device)
+uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device, bool copied)
 {
 	const uint64_t granularity = lc->devices[device].kind.granularity_bytes;
-	uint64_t bytes = __atomic_load_n(&lc->config.extent_bytes, __ATOMIC_RELAXED);
+	uint64_t bytes = copied ? __atomic_load_n(&lc->copied_extent_bytes, __ATOMIC_RELAXED) : 0;
 
+	if (bytes == 0)
+		bytes = lc->config.extent_bytes;
 	if (bytes == 0 || bytes > EXTENT_MAX_BYTES)
 		return EXTENT_MAX_BYTES;
 	bytes -= bytes % (granularity > GRANULE_BYTES ? granularity : GRANULE_BYTES);

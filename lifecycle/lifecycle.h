@@ -34,7 +34,7 @@ struct lifecycle_config {
 	uint64_t free_wait_ns;    /* how long pending frees are waited for before out-of-memory is answered */
 	void (*thread_begins)(void); /* first thing on every thread of Sublet's own; may be NULL */
 	bool gate_fences;         /* do without membarrier, see gate_init */
-	uint64_t extent_bytes;    /* larger allocations are cut into extents of this size; 0: 1 GiB. 256 MiB under a policy */
+	uint64_t extent_bytes;    /* larger allocations are cut into extents of this size; 0: 1 GiB */
 	uint64_t host_pool_bytes; /* cap of the host extents of this process; 0: none */
 	bool verify;              /* compare what comes back from host memory with what was left there; costs a pass of the CPU */
 	bool poisons;             /* fill pages that come without contents... */
@@ -62,6 +62,7 @@ struct device_state {
 struct lifecycle {
 	struct driver driver;
 	struct lifecycle_config config;
+	uint64_t copied_extent_bytes; /* extents whose bytes may have to be copied are of this size; 0: as the others. Atomic */
 	struct stats_page *stats;
 	int device_count;
 	struct device_state devices[STATS_DEVICES];
@@ -100,8 +101,8 @@ void lifecycle_forget(struct lifecycle *lc);
 /* Make @device ready on first use. False: its allocations stay native. Calls the driver, holds no lock. */
 bool lifecycle_device(struct lifecycle *lc, int device);
 
-/* The largest extent that an allocation of @device is made of now. */
-uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device);
+/* The largest extent that an allocation of @device is made of now; @copied: one whose bytes may have to be copied. */
+uint64_t lifecycle_extent_bytes(const struct lifecycle *lc, int device, bool copied);
 
 /* Does any part of the range lie among the addresses Sublet hands out, used or not? No lock, no driver call. */
 bool lifecycle_owns(const struct lifecycle *lc, CUdeviceptr address, uint64_t bytes);

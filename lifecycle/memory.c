@@ -60,7 +60,7 @@ static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocati
 
 	read_rights(lc, allocation->device, ret_rights);
 	return backing_create(&allocation->backing, &lc->driver, &lc->devices[allocation->device].kind, &source,
-		allocation->address, allocation->span_bytes, lifecycle_extent_bytes(lc, allocation->device), ret_rights->list,
+		allocation->address, allocation->span_bytes, lifecycle_extent_bytes(lc, allocation->device, true), ret_rights->list,
 		ret_rights->count, reterr);
 }
 

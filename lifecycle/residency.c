@@ -125,11 +125,13 @@ static enum sublet_err check_hashes(struct lifecycle *lc, struct residency_move 
 
 /* ---- prepare ---- */
 
-/* The extent size of an allocation that is made anew. */
+/* The extent size of an allocation that is made anew. On the device nothing is copied into it now, and whoever discards it will not
+ * have it copied later. */
 static uint64_t cut_at(const struct lifecycle *lc, const struct residency_move *move, uint64_t offset)
 {
 	const struct allocation *allocation = move->allocation;
-	uint64_t cut = lifecycle_extent_bytes(lc, allocation->device), rest = allocation->span_bytes - offset;
+	uint64_t cut = lifecycle_extent_bytes(lc, allocation->device, move->to != RESIDENCY_DEVICE);
+	uint64_t rest = allocation->span_bytes - offset;
 
 	return rest < cut ? rest : cut;
 }

@@ -74,6 +74,7 @@ static struct block {
 static unsigned long long count;
 static CUfunction fill, compare;
 static CUstream stream;
+static unsigned long long rest_ms; /* before each of `own` */
 static CUdeviceptr spoiled; /* a count of words */
 
 static void refuse(const char *why)
@@ -202,6 +203,20 @@ static uint64_t own_out(CUdeviceptr at, unsigned long long extent, unsigned long
 	return now_ns() - begin;
 }
 
+static void rest(unsigned long long milliseconds, unsigned long long unused)
+{
+	(void)unused;
+	rest_ms = milliseconds;
+	printf("0\n");
+}
+
+static void take_rest(void)
+{
+	const struct timespec time = {(time_t)(rest_ms / 1000), (long)(rest_ms % 1000 * 1000000)};
+
+	nanosleep(&time, NULL);
+}
+
 static void own(unsigned long long bytes, unsigned long long extent)
 {
 	unsigned long long extents = extent ? bytes / extent : 0;
@@ -211,8 +226,11 @@ static void own(unsigned long long bytes, unsigned long long extent)
 	if (!extents || extents > EXTENTS_MAX || extents * extent != bytes)
 		refuse("no whole number of extents, or too many");
 	CHECK(DRV(cuMemAddressReserve)(&at, (size_t)bytes, 0, 0, 0));
+	take_rest();
 	in = own_in(at, extent, extents, 0);
+	take_rest();
 	out = own_out(at, extent, extents);
+	take_rest();
 	in_each = own_in(at, extent, extents, 1);
 	own_out(at, extent, extents);
 	CHECK(DRV(cuMemAddressFree)(at, (size_t)bytes));
@@ -231,7 +249,7 @@ static void used(unsigned long long unused, unsigned long long unused_too)
 int main(void)
 {
 	static const struct worker_command commands[] = {{"take", take}, {"check", check}, {"pin", pin}, {"copies", copies},
-		{"own", own}, {"used", used}, {NULL, NULL}};
+		{"own", own}, {"rest", rest}, {"used", used}, {NULL, NULL}};
 	CUdevice device;
 	CUcontext context;
 	CUmodule module;

@@ -226,6 +226,31 @@ static void parked_pages_that_were_exposed_are_given_to_nobody_else(void **state
 	OK(cuMemRelease(retained));
 }
 
+/* The cost of coming back is per extent; only what is copied gains by small ones. */
+static void memory_that_was_discarded_returns_in_large_extents_and_can_be_copied(void **state)
+{
+	static const enum residency away[] = {RESIDENCY_HOST, RESIDENCY_PARKED};
+	struct block block;
+
+	fixture_lc.config.extent_bytes = 6 * MIB;
+	fixture_lc.copied_extent_bytes = 2 * MIB;
+	block = new_block(14 * MIB, 1);
+	assert_int_equal(record_of(block.address)->backing.count, 7);
+	MOVED(RESIDENCY_EMPTY, &block);
+	MOVED(RESIDENCY_DEVICE, &block);
+	assert_int_equal(record_of(block.address)->backing.count, 3);
+	for (size_t i = 0; i < sizeof(away) / sizeof(away[0]); i++) {
+		assert_true(fill_block(&block));
+		MOVED(away[i], &block);
+		MOVED(RESIDENCY_DEVICE, &block);
+		assert_true(same_bytes(&block));
+	}
+	MOVED(RESIDENCY_EMPTY, &block);
+	MOVED(RESIDENCY_PARKED, &block); /* from there it would be copied */
+	assert_int_equal(record_of(block.address)->backing.count, 7);
+	MOVED(RESIDENCY_DEVICE, &block);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +262,7 @@ int main(void)
 		CASE(memory_info_counts_what_has_left_as_free),
 		CASE(exposed_memory_without_pages_is_brought_back),
 		CASE(parked_pages_that_were_exposed_are_given_to_nobody_else),
+		CASE(memory_that_was_discarded_returns_in_large_extents_and_can_be_copied),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
