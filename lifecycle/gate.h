@@ -67,33 +67,32 @@ void gate_forget(struct gate *gate);
 
 extern SUBLET_TLS struct gate_slot *gate_own_slot; /* NULL before a thread's first gated call */
 
-/* gate_enter where it costs nothing but itself: NULL, with nothing done, when the thread has no slot yet or the gate is not
- * simply open. Ends with gate_leave_own. */
-static inline struct gate_slot *gate_enter_open(struct gate *gate, const char *entry, const void *kernel)
+/* gate_enter where it costs nothing but itself, for a thread that has a slot: mark, then load the gate's word (in a statement of
+ * its own, as arguments are evaluated in any order), then pass. Ends with gate_leave_own. */
+static inline void gate_mark(struct gate_slot *slot)
 {
-	struct gate_slot *slot = gate_own_slot;
-	unsigned depth;
-
-	if (SUBLET_UNLIKELY(!slot))
-		return NULL;
 	/* Load and store, not one locked step: nobody else writes it, and a signal handler in between leaves it as it was. */
-	depth = __atomic_load_n(&slot->depth, __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->depth, depth + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->depth, __atomic_load_n(&slot->depth, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 	/* The compiler keeps the order, the processor need not: the closer's membarrier stands between mark and load. */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (SUBLET_UNLIKELY(__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE))) {
-		__atomic_store_n(&slot->depth, depth, __ATOMIC_RELEASE);
-		return NULL;
-	}
-	__atomic_store_n(&slot->entry, entry, __ATOMIC_RELAXED);
-	if (kernel)
-		__atomic_store_n(&slot->kernel, kernel, __ATOMIC_RELAXED);
-	return slot;
 }
 
 static inline void gate_leave_own(struct gate_slot *slot)
 {
 	__atomic_store_n(&slot->depth, __atomic_load_n(&slot->depth, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
+}
+
+/* False, and unmarked: the gate is not simply open, so gate_enter is due. */
+static inline bool gate_pass(struct gate_slot *slot, unsigned word, const char *entry, const void *kernel)
+{
+	if (SUBLET_UNLIKELY(word)) {
+		gate_leave_own(slot);
+		return false;
+	}
+	__atomic_store_n(&slot->entry, entry, __ATOMIC_RELAXED);
+	if (kernel)
+		__atomic_store_n(&slot->kernel, kernel, __ATOMIC_RELAXED);
+	return true;
 }
 
 /* Begin a gated call: @entry names it (kept for good), @kernel is what it launches or NULL. Waits while the gate is shut,

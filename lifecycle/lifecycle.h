@@ -60,6 +60,7 @@ struct device_state {
 };
 
 struct lifecycle {
+	struct gate gate; /* first: shim/shim.h puts its word beside what else a gated call reads */
 	struct driver driver;
 	struct lifecycle_config config;
 	uint64_t copied_extent_bytes; /* extents whose bytes may have to be copied are of this size; 0: as the others. Atomic */
@@ -68,7 +69,6 @@ struct lifecycle {
 	struct device_state devices[STATS_DEVICES];
 	struct ranked_lock arena_lock;
 	struct granules granules;
-	struct gate gate;
 	struct drainer drainer;
 	struct callbacks callbacks;
 	struct captures captures;

@@ -5,6 +5,22 @@
 
 #include "shim/shim.h"
 
+/* An atomic load, acquire, of a member of shim_hot. The compiler takes the address of the whole into a register first, and a call of
+ * eleven arguments has none to spare. */
+#if defined(__x86_64__)
+#define HOT(member)                                                                                                    \
+	({                                                                                                             \
+		__typeof__(shim_hot.member) loaded_;                                                                   \
+		__asm__ volatile("mov shim_hot+%c1(%%rip), %0"                                                         \
+				 : "=r"(loaded_)                                                                       \
+				 : "i"(offsetof(struct shim_hot, member))                                              \
+				 : "memory");                                                                          \
+		loaded_;                                                                                               \
+	})
+#else
+#define HOT(member) __atomic_load_n(&shim_hot.member, __ATOMIC_ACQUIRE)
+#endif
+
 /* Through the gate, the driver's call, out. Outside the guard of shim.h: what comes back in from the driver's call is served
  * as usual. @kernel: what is launched, or NULL. Two functions: the first makes no call but the driver's, so that the
  * arguments stay where they are, and is left for the second by a jump. */
@@ -19,7 +35,7 @@
 			return shim_no_driver();                                                                       \
 		if (!shim_active())                                                                                    \
 			return real_ args;                                                                             \
-		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, kernel);                                             \
+		slot_ = gate_enter(&shim_hot.lifecycle.gate, #symbol, kernel);                                         \
 		if (!slot_)                                                                                            \
 			return GATE_REFUSAL;                                                                           \
 		result_ = real_ args;                                                                                  \
@@ -30,15 +46,18 @@
 	{                                                                                                              \
 		struct gate_slot *slot_;                                                                               \
 		CUresult result_;                                                                                      \
+		unsigned word_;                                                                                        \
 		void *real_;                                                                                           \
                                                                                                                        \
-		if (SUBLET_UNLIKELY(__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_ACTIVE || shim_depth))      \
+		if (SUBLET_UNLIKELY(HOT(state) != SHIM_ACTIVE || shim_depth))                                          \
 			return symbol##_slowly args;                                                                   \
-		real_ = __atomic_load_n(&real_addresses, __ATOMIC_RELAXED)[ENTRY_##symbol]; /* active: it is there */  \
-		if (SUBLET_UNLIKELY(!real_))                                                                           \
+		real_ = HOT(real_addresses)[ENTRY_##symbol]; /* active: it is there */                                 \
+		slot_ = gate_own_slot;                                                                                 \
+		if (SUBLET_UNLIKELY(!real_ || !slot_))                                                                 \
 			return symbol##_slowly args;                                                                   \
-		slot_ = gate_enter_open(&shim_lifecycle.gate, #symbol, kernel);                                        \
-		if (SUBLET_UNLIKELY(!slot_))                                                                           \
+		gate_mark(slot_);                                                                                      \
+		word_ = HOT(lifecycle.gate.word);                                                                      \
+		if (SUBLET_UNLIKELY(!gate_pass(slot_, word_, #symbol, kernel)))                                        \
 			return symbol##_slowly args;                                                                   \
 		result_ = ((__typeof__(&symbol))real_)args;                                                            \
 		gate_leave_own(slot_);                                                                                 \

@@ -29,7 +29,7 @@
 static inline void native_room_begin(struct reclaim_room *room)
 {
 	shim_enter();
-	reclaim_room_begin(&shim_lifecycle, room);
+	reclaim_room_begin(&shim_hot.lifecycle, room);
 	shim_leave();
 }
 
@@ -38,7 +38,7 @@ static inline bool native_make_room(struct reclaim_room *room)
 	bool made;
 
 	shim_enter();
-	made = reclaim_make_room(&shim_lifecycle, -1, UINT64_MAX, room);
+	made = reclaim_make_room(&shim_hot.lifecycle, -1, UINT64_MAX, room);
 	shim_leave();
 	return made;
 }
@@ -48,7 +48,7 @@ static inline struct native_taken native_take_note(uint64_t key)
 	struct native_taken taken;
 
 	shim_enter();
-	taken = native_take(&shim_lifecycle.native, key);
+	taken = native_take(&shim_hot.lifecycle.native, key);
 	shim_leave();
 	return taken;
 }
@@ -56,7 +56,7 @@ static inline struct native_taken native_take_note(uint64_t key)
 static inline void native_put_note_back(const struct native_taken *taken)
 {
 	shim_enter();
-	native_untake(&shim_lifecycle.native, taken);
+	native_untake(&shim_hot.lifecycle.native, taken);
 	shim_leave();
 }
 
@@ -65,7 +65,7 @@ static inline int native_current_device(void)
 {
 	CUdevice device;
 
-	return shim_lifecycle.driver.CtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+	return shim_hot.lifecycle.driver.CtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
 /* Is @stream being captured? @per_thread: the null stream means the calling thread's own. */
@@ -73,11 +73,11 @@ static inline bool native_captured(CUstream stream, bool per_thread)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	if (!captures_any(&shim_lifecycle.captures))
+	if (!captures_any(&shim_hot.lifecycle.captures))
 		return false;
 	if (!stream && per_thread)
 		stream = CU_STREAM_PER_THREAD;
-	return shim_lifecycle.driver.StreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	return shim_hot.lifecycle.driver.StreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 

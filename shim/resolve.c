@@ -21,7 +21,6 @@ struct real_table {
 };
 
 static struct real_table *table;
-void *const *real_addresses;
 static const struct link_map *driver_map; /* of the libcuda that the table was read from, set before it */
 
 bool is_libcuda(const char *path)
@@ -104,7 +103,7 @@ static void load_table(const char *path)
 		free(fresh);
 		return;
 	}
-	__atomic_store_n(&real_addresses, fresh->real, __ATOMIC_RELEASE);
+	__atomic_store_n(&shim_hot.real_addresses, fresh->real, __ATOMIC_RELEASE);
 	log_init();
 	log_say(LOG_SHIM, LOG_DEBUG, WHOSE_NONE, "driver library '%s', %d of %d known entry points", path, found,
 		(int)ENTRY_COUNT);
@@ -208,8 +207,8 @@ static uint64_t lookups[LOOKUP_COUNT];
 static void count(enum lookup kind)
 {
 	__atomic_fetch_add(&lookups[kind], 1, __ATOMIC_RELAXED);
-	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE)
-		shim_publish_lookups(shim_lifecycle.stats);
+	if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE)
+		shim_publish_lookups(shim_hot.lifecycle.stats);
 }
 
 void shim_publish_lookups(struct stats_page *page)
@@ -312,7 +311,7 @@ static void say_init_failed(CUresult result)
 	static int said;
 	const char *name = NULL;
 
-	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW || result == CUDA_ERROR_INVALID_VALUE ||
+	if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) != SHIM_NEW || result == CUDA_ERROR_INVALID_VALUE ||
 		!shim_in_session() || !current_table() || !is_first(&said))
 		return;
 	if (real_address(ENTRY_cuGetErrorName) && REAL(cuGetErrorName)(result, &name) != CUDA_SUCCESS)

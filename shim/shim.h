@@ -20,11 +20,19 @@ struct link_map;
 /* The driver's own function for a row. Looks the driver up among the loaded libraries on first use. NULL: no libcuda in
  * this process, or one without this symbol. Any thread, no lock; may allocate (dlopen of what is already loaded). */
 void *real_address_slow(int id);
-extern void *const *real_addresses; /* by row, once the driver was found; atomic */
+
+/* What every gated call reads, side by side on one line: between two launches a program does enough to push out what is its own. */
+struct shim_hot {
+	int state;                    /* enum shim_state, atomic */
+	void *const *real_addresses;  /* by row, once the driver was found; atomic */
+	struct lifecycle lifecycle;   /* which begins with its gate */
+} __attribute__((aligned(64)));
+
+extern struct shim_hot shim_hot;
 
 static inline void *real_address(int id)
 {
-	void *const *known = __atomic_load_n(&real_addresses, __ATOMIC_ACQUIRE);
+	void *const *known = __atomic_load_n(&shim_hot.real_addresses, __ATOMIC_ACQUIRE);
 
 	return SUBLET_LIKELY(known != NULL) ? known[id] : real_address_slow(id);
 }
@@ -74,9 +82,6 @@ enum shim_state {
 	SHIM_OFF,      /* not in a session, cannot work here, or a forked child: everything is forwarded */
 };
 
-extern int shim_state; /* enum shim_state, atomic */
-extern struct lifecycle shim_lifecycle;
-
 /* Is this process one of a session? Outside one it is a plain process, and nothing is said either. */
 bool shim_in_session(void);
 
@@ -98,9 +103,9 @@ extern SUBLET_TLS int shim_depth;
 
 static inline bool shim_active(void)
 {
-	if (SUBLET_UNLIKELY(__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_NEW) && shim_depth == 0)
+	if (SUBLET_UNLIKELY(__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_NEW) && shim_depth == 0)
 		shim_start();
-	return SUBLET_LIKELY(__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE) && shim_depth == 0;
+	return SUBLET_LIKELY(__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE) && shim_depth == 0;
 }
 
 /* Cancellation is off in between: a thread that ended inside a wait would leave its lock to nobody. */

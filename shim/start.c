@@ -22,9 +22,8 @@
 
 #define DRIVER_AT_LEAST 11020 /* stream-ordered memory and all VMM calls; as cuDriverGetVersion counts */
 
-int shim_state = SHIM_NEW;
+struct shim_hot shim_hot = {.state = SHIM_NEW};
 bool shim_init_asked;
-struct lifecycle shim_lifecycle;
 SUBLET_TLS int shim_depth, shim_cancel_state;
 
 /* Weak, as in base/text.c: another C library than glibc (Alpine's musl) loads this one all the same into every process of a
@@ -40,12 +39,12 @@ static bool atfork_registered; /* inherited over fork, as the handlers are */
 
 static void set_state(enum shim_state state)
 {
-	__atomic_store_n(&shim_state, (int)state, __ATOMIC_RELEASE);
+	__atomic_store_n(&shim_hot.state, (int)state, __ATOMIC_RELEASE);
 }
 
 static bool serving(void)
 {
-	return __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE;
+	return __atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_ACTIVE;
 }
 
 /* CUDA does not survive a fork, so neither does anything here: a plain process from now on. One that was forked before
@@ -58,15 +57,15 @@ static void after_fork_child(void)
 {
 	if (serving()) {
 		ranked_lock_fork_child();
-		lifecycle_forget(&shim_lifecycle);
-		page = shim_lifecycle.stats = stats_after_fork(page);
+		lifecycle_forget(&shim_hot.lifecycle);
+		page = shim_hot.lifecycle.stats = stats_after_fork(page);
 	} else if (page) {
 		/* of a start that came too early, or is under way and perhaps on this thread's stack */
 		stats_after_fork(page);
-		if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) == SHIM_NEW)
+		if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_NEW)
 			page = NULL;
 	}
-	if (__atomic_load_n(&shim_state, __ATOMIC_ACQUIRE) != SHIM_NEW)
+	if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) != SHIM_NEW)
 		set_state(SHIM_OFF);
 }
 
@@ -104,7 +103,7 @@ static void at_exit(void)
 	/* a child of _Fork or clone, in which no handler ran, has everything but the helper thread and the right to the page */
 	if (!serving() || page->pid != (int32_t)getpid())
 		return;
-	lifecycle_stop(&shim_lifecycle);
+	lifecycle_stop(&shim_hot.lifecycle);
 	bound_report(); /* once more: what was opened since the start, or bound with its first call */
 	say_summary();
 	stats_close(page, keep_page);
@@ -230,18 +229,18 @@ static enum shim_state start(void)
 		session = usable_session(getenv("SUBLET_SESSION"));
 		page = stats_create(session, getenv("SUBLET_ROLE"), getenv("SUBLET_RUN"), &shared);
 	}
-	err = lifecycle_init(&shim_lifecycle, &driver, &config, page, &error);
+	err = lifecycle_init(&shim_hot.lifecycle, &driver, &config, page, &error);
 	if (err == SUBLET_ERR_DRIVER && error.driver_code == CUDA_ERROR_NOT_INITIALIZED)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
 	if (err)
 		goto off;
-	client_start(&shim_lifecycle, session, getenv("SUBLET_ROLE"));
+	client_start(&shim_hot.lifecycle, session, getenv("SUBLET_ROLE"));
 	shim_publish_lookups(page);
 	__atomic_store_n(&page->active, 1, __ATOMIC_RELAXED);
 	atexit(at_exit);
 	log_say(LOG_SHIM, LOG_INFO, WHOSE_NONE, "serving allocations from %llu KiB up, driver %d.%d, %d device%s",
 		(unsigned long long)(config.min_size_bytes >> 10), driver.version / 1000, driver.version % 1000 / 10,
-		shim_lifecycle.device_count, shim_lifecycle.device_count == 1 ? "" : "s");
+		shim_hot.lifecycle.device_count, shim_hot.lifecycle.device_count == 1 ? "" : "s");
 	if (!__atomic_load_n(&shim_init_asked, __ATOMIC_ACQUIRE))
 		log_say(LOG_SHIM, LOG_WARN, WHOSE_FRAMEWORK,
 			"cuInit was called past Sublet: who has a pointer from before may free memory past it too");
@@ -257,7 +256,7 @@ void shim_start(void)
 {
 	int expected = SHIM_NEW;
 
-	if (__atomic_compare_exchange_n(&shim_state, &expected, SHIM_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+	if (__atomic_compare_exchange_n(&shim_hot.state, &expected, SHIM_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		enum shim_state started;
 		int saved_errno = errno;
 
@@ -271,13 +270,13 @@ void shim_start(void)
 		started = start();
 		/* Not in a child that was forked meanwhile, by a signal handler: that one is off. */
 		expected = SHIM_STARTING;
-		__atomic_compare_exchange_n(&shim_state, &expected, (int)started, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		__atomic_compare_exchange_n(&shim_hot.state, &expected, (int)started, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		shim_leave();
 		errno = saved_errno;
 		return;
 	}
 	for (int i = 0; expected == SHIM_STARTING && i < START_WAIT_YIELDS; i++) {
 		sched_yield();
-		expected = __atomic_load_n(&shim_state, __ATOMIC_ACQUIRE);
+		expected = __atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE);
 	}
 }

@@ -16,11 +16,11 @@ static struct callback *host_function(CUstream stream, bool per_thread, CUhostFn
 	shim_enter();
 	if (!stream && per_thread)
 		stream = CU_STREAM_PER_THREAD;
-	result = shim_lifecycle.driver.StreamIsCapturing(stream, &status);
+	result = shim_hot.lifecycle.driver.StreamIsCapturing(stream, &status);
 	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE)
 		callback = callback_once(function, arg);
 	else
-		callback = callback_kept(&shim_lifecycle.callbacks, function, arg);
+		callback = callback_kept(&shim_hot.lifecycle.callbacks, function, arg);
 	shim_leave();
 	return callback;
 }
@@ -34,7 +34,7 @@ static struct callback *host_function(CUstream stream, bool per_thread, CUhostFn
                                                                                                                        \
 		if (!shim_active() || !(function))                                                                     \
 			return FORWARD(symbol, plain);                                                                 \
-		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
+		slot_ = gate_enter(&shim_hot.lifecycle.gate, #symbol, NULL);                                               \
 		if (!slot_)                                                                                            \
 			return GATE_REFUSAL;                                                                           \
 		callback_ = wrapped;                                                                                   \
@@ -79,7 +79,7 @@ static void hide(CUhostFn *function, void **arg)
 	if (!*function)
 		return; /* the driver's to refuse */
 	shim_enter();
-	callback = callback_kept(&shim_lifecycle.callbacks, *function, *arg);
+	callback = callback_kept(&shim_hot.lifecycle.callbacks, *function, *arg);
 	shim_leave();
 	if (callback) {
 		*function = callback_run;

@@ -10,13 +10,13 @@
 		CUresult result_;                                                                                      \
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
-		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
+		slot_ = gate_enter(&shim_hot.lifecycle.gate, #symbol, NULL);                                               \
 		if (!slot_)                                                                                            \
 			return GATE_REFUSAL;                                                                           \
 		shim_enter();                                                                                          \
-		captures_begin_lock(&shim_lifecycle.captures, stream, per_thread);                                     \
+		captures_begin_lock(&shim_hot.lifecycle.captures, stream, per_thread);                                     \
 		result_ = FORWARD(symbol, args);                                                                       \
-		captures_begin_unlock(&shim_lifecycle.captures, result_, stream, per_thread);                          \
+		captures_begin_unlock(&shim_hot.lifecycle.captures, result_, stream, per_thread);                          \
 		shim_leave();                                                                                          \
 		gate_leave(slot_);                                                                                     \
 		return result_;                                                                                        \
@@ -60,14 +60,14 @@ static void capture_ended(uint64_t moment, CUresult result, CUstream stream, boo
 	if (!shim_active())
 		return;
 	shim_enter();
-	if (captures_end(&shim_lifecycle.captures, moment, result, stream, per_thread))
-		reclaim_kick(&shim_lifecycle);
+	if (captures_end(&shim_hot.lifecycle.captures, moment, result, stream, per_thread))
+		reclaim_kick(&shim_hot.lifecycle);
 	shim_leave();
 }
 
 CUresult CUDAAPI cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
-	uint64_t moment = captures_moment(&shim_lifecycle.captures);
+	uint64_t moment = captures_moment(&shim_hot.lifecycle.captures);
 	CUresult result = FORWARD(cuStreamEndCapture, (hStream, phGraph));
 
 	capture_ended(moment, result, hStream, false);
@@ -76,7 +76,7 @@ CUresult CUDAAPI cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-	uint64_t moment = captures_moment(&shim_lifecycle.captures);
+	uint64_t moment = captures_moment(&shim_hot.lifecycle.captures);
 	CUresult result = FORWARD(cuStreamEndCapture_ptsz, (hStream, phGraph));
 
 	capture_ended(moment, result, hStream, true);
@@ -88,14 +88,14 @@ static void stream_gone(uint64_t moment, CUresult result, CUstream stream)
 	if (result != CUDA_SUCCESS || !shim_active())
 		return;
 	shim_enter();
-	if (captures_stream_gone(&shim_lifecycle.captures, moment, stream))
-		reclaim_kick(&shim_lifecycle);
+	if (captures_stream_gone(&shim_hot.lifecycle.captures, moment, stream))
+		reclaim_kick(&shim_hot.lifecycle);
 	shim_leave();
 }
 
 CUresult CUDAAPI cuStreamDestroy(CUstream hStream)
 {
-	uint64_t moment = captures_moment(&shim_lifecycle.captures);
+	uint64_t moment = captures_moment(&shim_hot.lifecycle.captures);
 	CUresult result = FORWARD(cuStreamDestroy, (hStream));
 
 	stream_gone(moment, result, hStream);
@@ -104,7 +104,7 @@ CUresult CUDAAPI cuStreamDestroy(CUstream hStream)
 
 CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
 {
-	uint64_t moment = captures_moment(&shim_lifecycle.captures);
+	uint64_t moment = captures_moment(&shim_hot.lifecycle.captures);
 	CUresult result = FORWARD(cuStreamDestroy_v2, (hStream));
 
 	stream_gone(moment, result, hStream);

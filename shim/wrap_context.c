@@ -8,7 +8,7 @@ static void seen(CUresult result, const CUcontext *context, CUdevice device)
 {
 	if (result == CUDA_SUCCESS && context && shim_active()) {
 		shim_enter();
-		lifecycle_context_seen(&shim_lifecycle, *context, device);
+		lifecycle_context_seen(&shim_hot.lifecycle, *context, device);
 		shim_leave();
 	}
 }
@@ -46,13 +46,13 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	if (!shim_active())
 		return FORWARD(cuDevicePrimaryCtxRetain, (pctx, dev));
 	shim_enter();
-	ranked_lock(&shim_lifecycle.contexts.primary_lock);
+	ranked_lock(&shim_hot.lifecycle.contexts.primary_lock);
 	result = FORWARD(cuDevicePrimaryCtxRetain, (pctx, dev));
 	if (result == CUDA_SUCCESS && pctx) {
-		lifecycle_context_seen(&shim_lifecycle, *pctx, dev);
-		contexts_primary(&shim_lifecycle.contexts, *pctx);
+		lifecycle_context_seen(&shim_hot.lifecycle, *pctx, dev);
+		contexts_primary(&shim_hot.lifecycle.contexts, *pctx);
 	}
-	ranked_unlock(&shim_lifecycle.contexts.primary_lock);
+	ranked_unlock(&shim_hot.lifecycle.contexts.primary_lock);
 	shim_leave();
 	return result;
 }
@@ -66,9 +66,9 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, args);                                                                  \
 		shim_enter();                                                                                          \
-		lifecycle_context_end_begin(&shim_lifecycle, context, &end_);                                          \
+		lifecycle_context_end_begin(&shim_hot.lifecycle, context, &end_);                                          \
 		result_ = FORWARD(symbol, args);                                                                       \
-		lifecycle_context_end(&shim_lifecycle, &end_, result_ == CUDA_SUCCESS);                                \
+		lifecycle_context_end(&shim_hot.lifecycle, &end_, result_ == CUDA_SUCCESS);                                \
 		shim_leave();                                                                                          \
 		return result_;                                                                                        \
 	} while (0)
@@ -94,11 +94,11 @@ CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 	if (!shim_active())
 		return FORWARD(cuCtxDetach, (ctx));
 	shim_enter();
-	lifecycle_context_end_begin(&shim_lifecycle, ctx, &end);
+	lifecycle_context_end_begin(&shim_hot.lifecycle, ctx, &end);
 	result = FORWARD(cuCtxDetach, (ctx));
-	alive = result != CUDA_SUCCESS || (shim_lifecycle.driver.CtxGetApiVersion &&
-						  shim_lifecycle.driver.CtxGetApiVersion(ctx, &version) == CUDA_SUCCESS);
-	lifecycle_context_end(&shim_lifecycle, &end, !alive);
+	alive = result != CUDA_SUCCESS || (shim_hot.lifecycle.driver.CtxGetApiVersion &&
+						  shim_hot.lifecycle.driver.CtxGetApiVersion(ctx, &version) == CUDA_SUCCESS);
+	lifecycle_context_end(&shim_hot.lifecycle, &end, !alive);
 	shim_leave();
 	return result;
 }
@@ -110,13 +110,13 @@ CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	struct context_end end;
 	CUresult result;
 
-	if (!shim_active() || !shim_lifecycle.driver.CtxFromGreenCtx ||
-		shim_lifecycle.driver.CtxFromGreenCtx(&context, hCtx) != CUDA_SUCCESS)
+	if (!shim_active() || !shim_hot.lifecycle.driver.CtxFromGreenCtx ||
+		shim_hot.lifecycle.driver.CtxFromGreenCtx(&context, hCtx) != CUDA_SUCCESS)
 		return FORWARD(cuGreenCtxDestroy, (hCtx));
 	shim_enter();
-	lifecycle_context_end_begin(&shim_lifecycle, context, &end);
+	lifecycle_context_end_begin(&shim_hot.lifecycle, context, &end);
 	result = FORWARD(cuGreenCtxDestroy, (hCtx));
-	lifecycle_context_left(&shim_lifecycle, &end, result == CUDA_SUCCESS);
+	lifecycle_context_left(&shim_hot.lifecycle, &end, result == CUDA_SUCCESS);
 	shim_leave();
 	return result;
 }
@@ -132,16 +132,16 @@ CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 		if (!shim_active())                                                                                    \
 			return FORWARD(symbol, (dev));                                                                 \
 		shim_enter();                                                                                          \
-		ranked_lock(&shim_lifecycle.contexts.primary_lock);                                                    \
-		context_ = contexts_primary_of(&shim_lifecycle.contexts, dev);                                         \
-		lifecycle_context_end_begin(&shim_lifecycle, context_, &end_);                                         \
+		ranked_lock(&shim_hot.lifecycle.contexts.primary_lock);                                                    \
+		context_ = contexts_primary_of(&shim_hot.lifecycle.contexts, dev);                                         \
+		lifecycle_context_end_begin(&shim_hot.lifecycle, context_, &end_);                                         \
 		result_ = FORWARD(symbol, (dev));                                                                      \
 		if (result_ == CUDA_SUCCESS && !(reset) &&                                                             \
-			shim_lifecycle.driver.DevicePrimaryCtxGetState(dev, &flags_, &active_) != CUDA_SUCCESS)        \
+			shim_hot.lifecycle.driver.DevicePrimaryCtxGetState(dev, &flags_, &active_) != CUDA_SUCCESS)        \
 			active_ = 1;                                                                                   \
-		lifecycle_context_end(&shim_lifecycle, &end_,                                                          \
+		lifecycle_context_end(&shim_hot.lifecycle, &end_,                                                          \
 			context_ && result_ == CUDA_SUCCESS && ((reset) || !active_));                                 \
-		ranked_unlock(&shim_lifecycle.contexts.primary_lock);                                                  \
+		ranked_unlock(&shim_hot.lifecycle.contexts.primary_lock);                                                  \
 		shim_leave();                                                                                          \
 		return result_;                                                                                        \
 	} while (0)
@@ -170,18 +170,18 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
 
 static int device_of(CUcontext context)
 {
-	int device = contexts_device_of(&shim_lifecycle.contexts, context);
+	int device = contexts_device_of(&shim_hot.lifecycle.contexts, context);
 	CUcontext popped;
 	CUdevice found;
 
-	if (device >= 0 || shim_lifecycle.driver.CtxPushCurrent(context) != CUDA_SUCCESS)
+	if (device >= 0 || shim_hot.lifecycle.driver.CtxPushCurrent(context) != CUDA_SUCCESS)
 		return device;
 	/* Its kernels may use managed memory without its ever having allocated any. */
-	if (shim_lifecycle.driver.CtxGetDevice(&found) == CUDA_SUCCESS) {
+	if (shim_hot.lifecycle.driver.CtxGetDevice(&found) == CUDA_SUCCESS) {
 		device = found;
-		contexts_note(&shim_lifecycle.contexts, context, device);
+		contexts_note(&shim_hot.lifecycle.contexts, context, device);
 	}
-	shim_lifecycle.driver.CtxPopCurrent(&popped);
+	shim_hot.lifecycle.driver.CtxPopCurrent(&popped);
 	return device;
 }
 
@@ -191,12 +191,12 @@ static CUresult grant(CUcontext from_context, CUcontext to_context, int from, in
 {
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (contexts_peer_enable(&shim_lifecycle.contexts, from_context, to_context, from, to)) {
-		result = memory_replay_access(&shim_lifecycle, to, -1);
+	if (contexts_peer_enable(&shim_hot.lifecycle.contexts, from_context, to_context, from, to)) {
+		result = memory_replay_access(&shim_hot.lifecycle, to, -1);
 		if (result == CUDA_SUCCESS)
 			return result;
-		contexts_peer_disable(&shim_lifecycle.contexts, from_context, to_context);
-		(void)memory_replay_access(&shim_lifecycle, to, from);
+		contexts_peer_disable(&shim_hot.lifecycle.contexts, from_context, to_context);
+		(void)memory_replay_access(&shim_hot.lifecycle, to, from);
 	}
 	(void)FORWARD(cuCtxDisablePeerAccess, (to_context));
 	return result;
@@ -210,7 +210,7 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
 	if (result != CUDA_SUCCESS || !shim_active())
 		return result;
 	shim_enter();
-	if (shim_lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
+	if (shim_hot.lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
 		int from = device_of(current), to = device_of(peerContext);
 
 		if (from >= 0 && to >= 0 && from != to)
@@ -228,12 +228,12 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 	if (result != CUDA_SUCCESS || !shim_active())
 		return result;
 	shim_enter();
-	if (shim_lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
+	if (shim_hot.lifecycle.driver.CtxGetCurrent(&current) == CUDA_SUCCESS && current) {
 		int from = device_of(current), to = device_of(peerContext);
 
-		contexts_peer_disable(&shim_lifecycle.contexts, current, peerContext);
+		contexts_peer_disable(&shim_hot.lifecycle.contexts, current, peerContext);
 		if (from >= 0 && to >= 0 && from != to)
-			(void)memory_replay_access(&shim_lifecycle, to, from);
+			(void)memory_replay_access(&shim_hot.lifecycle, to, from);
 	}
 	shim_leave();
 	return result;

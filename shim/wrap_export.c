@@ -9,9 +9,9 @@ static bool nobodys(CUdeviceptr address, size_t bytes)
 	struct allocation_view view;
 	bool live;
 
-	if (!shim_active() || !lifecycle_owns(&shim_lifecycle, address, bytes))
+	if (!shim_active() || !lifecycle_owns(&shim_hot.lifecycle, address, bytes))
 		return false;
-	SHIM_OWN(live = records_view(&shim_lifecycle.records, address, &view));
+	SHIM_OWN(live = records_view(&shim_hot.lifecycle.records, address, &view));
 	return !live;
 }
 
@@ -20,7 +20,7 @@ static bool nobodys(CUdeviceptr address, size_t bytes)
  * touches it, and is marked until they are known to be exposed. */
 static bool is_managed(CUdeviceptr address, size_t bytes)
 {
-	return shim_active() && lifecycle_owns(&shim_lifecycle, address, bytes);
+	return shim_active() && lifecycle_owns(&shim_hot.lifecycle, address, bytes);
 }
 
 #define THROUGH_GATE(symbol, address, bytes, call)                                                                     \
@@ -30,7 +30,7 @@ static bool is_managed(CUdeviceptr address, size_t bytes)
                                                                                                                        \
 		if (!is_managed(address, bytes))                                                                       \
 			return call;                                                                                   \
-		slot_ = gate_enter(&shim_lifecycle.gate, #symbol, NULL);                                               \
+		slot_ = gate_enter(&shim_hot.lifecycle.gate, #symbol, NULL);                                               \
 		if (!slot_)                                                                                            \
 			return GATE_REFUSAL;                                                                           \
 		result_ = call;                                                                                        \
@@ -41,7 +41,7 @@ static bool is_managed(CUdeviceptr address, size_t bytes)
 static void expose(CUresult result, uint64_t address, uint64_t bytes)
 {
 	if (result == CUDA_SUCCESS && shim_active())
-		SHIM_OWN(records_expose(&shim_lifecycle.records, address, bytes));
+		SHIM_OWN(records_expose(&shim_hot.lifecycle.records, address, bytes));
 }
 
 static CUresult retain(CUmemGenericAllocationHandle *handle, void *addr)
@@ -52,7 +52,7 @@ static CUresult retain(CUmemGenericAllocationHandle *handle, void *addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = FORWARD(cuMemRetainAllocationHandle, (handle, addr));
 	if (result == CUDA_SUCCESS && shim_active())
-		SHIM_OWN(native_vmm_retained(&shim_lifecycle.native, *handle, (uint64_t)(uintptr_t)addr));
+		SHIM_OWN(native_vmm_retained(&shim_hot.lifecycle.native, *handle, (uint64_t)(uintptr_t)addr));
 	expose(result, (uint64_t)(uintptr_t)addr, 1);
 	return result;
 }

@@ -14,11 +14,11 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (!shim_active())
 		return FORWARD(cuMemAlloc_v2, (dptr, bytesize));
 	shim_enter();
-	verdict = memory_alloc(&shim_lifecycle, bytesize, dptr, &result, &why);
+	verdict = memory_alloc(&shim_hot.lifecycle, bytesize, dptr, &result, &why);
 	if (verdict == MEMORY_PASS) {
 		NATIVE_ALLOCATE(result, cuMemAlloc_v2, (dptr, bytesize));
 		if (result == CUDA_SUCCESS)
-			native_note(&shim_lifecycle.native, *dptr, bytesize, native_current_device(), why);
+			native_note(&shim_hot.lifecycle.native, *dptr, bytesize, native_current_device(), why);
 	}
 	shim_leave();
 	return result;
@@ -29,7 +29,7 @@ static bool free_managed(CUdeviceptr address, bool stream_ordered, CUresult *ret
 	bool answered;
 
 	shim_enter();
-	answered = (stream_ordered ? memory_free_async : memory_free)(&shim_lifecycle, address, ret_result) == MEMORY_ANSWERED;
+	answered = (stream_ordered ? memory_free_async : memory_free)(&shim_hot.lifecycle, address, ret_result) == MEMORY_ANSWERED;
 	shim_leave();
 	return answered;
 }

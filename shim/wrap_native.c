@@ -6,7 +6,7 @@
 static void note(uint64_t key, uint64_t bytes, enum stats_native kind)
 {
 	shim_enter();
-	native_note(&shim_lifecycle.native, key, bytes, native_current_device(), kind);
+	native_note(&shim_hot.lifecycle.native, key, bytes, native_current_device(), kind);
 	shim_leave();
 }
 
@@ -174,7 +174,7 @@ CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 
 static bool managed(CUdeviceptr address, size_t bytes)
 {
-	return shim_active() && lifecycle_owns(&shim_lifecycle, address, bytes);
+	return shim_active() && lifecycle_owns(&shim_hot.lifecycle, address, bytes);
 }
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -186,7 +186,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
 		return FORWARD(cuMemCreate, (handle, size, prop, flags));
 	NATIVE_ALLOCATE(result, cuMemCreate, (handle, size, prop, flags));
 	if (result == CUDA_SUCCESS)
-		SHIM_OWN(native_vmm_created(&shim_lifecycle.native, *handle, size, prop));
+		SHIM_OWN(native_vmm_created(&shim_hot.lifecycle.native, *handle, size, prop));
 	return result;
 }
 
@@ -195,7 +195,7 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	/* Noted before: the driver may hand the value to another thread before the call has returned here. A release that the
 	 * driver refuses was not of a handle that counts. */
 	if (shim_active())
-		SHIM_OWN(native_vmm_released(&shim_lifecycle.native, handle));
+		SHIM_OWN(native_vmm_released(&shim_hot.lifecycle.native, handle));
 	return FORWARD(cuMemRelease, (handle));
 }
 
@@ -208,7 +208,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGene
 		return CUDA_ERROR_INVALID_VALUE;
 	result = FORWARD(cuMemMap, (ptr, size, offset, handle, flags));
 	if (result == CUDA_SUCCESS && shim_active())
-		SHIM_OWN(native_vmm_mapped(&shim_lifecycle.native, ptr, size, handle));
+		SHIM_OWN(native_vmm_mapped(&shim_hot.lifecycle.native, ptr, size, handle));
 	return result;
 }
 
@@ -223,7 +223,7 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 	/* After the call: a refused unmap leaves the mapping, and who reuses the address is the application itself. */
 	result = FORWARD(cuMemUnmap, (ptr, size));
 	if (result == CUDA_SUCCESS)
-		SHIM_OWN(native_vmm_unmapped(&shim_lifecycle.native, ptr, size));
+		SHIM_OWN(native_vmm_unmapped(&shim_hot.lifecycle.native, ptr, size));
 	return result;
 }
 

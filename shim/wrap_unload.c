@@ -5,7 +5,7 @@
 #define UNLOAD(symbol, args)                                                                                           \
 	do {                                                                                                           \
 		if (shim_active())                                                                                     \
-			SHIM_OWN(gate_kernels_gone(&shim_lifecycle.gate));                                             \
+			SHIM_OWN(gate_kernels_gone(&shim_hot.lifecycle.gate));                                             \
 		return FORWARD(symbol, args);                                                                          \
 	} while (0)
 

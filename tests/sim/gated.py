@@ -17,7 +17,8 @@ class Gated(harness.Case):
     def given_run(self, part):
         symbols = subprocess.run(["nm", harness.LIBRARY], check=True, capture_output=True, text=True).stdout
         found = {name: address for address, name in re.findall(r"^([0-9a-f]+) \w (\w+)$", symbols, re.M)}
-        env = dict(self.env, GATE_HOLD=found["gate_hold"], GATE_OPEN=found["gate_open"], LIFECYCLE=found["shim_lifecycle"],
+        lifecycle = int(found["shim_hot"], 16) + 16  # struct shim_hot
+        env = dict(self.env, GATE_HOLD=found["gate_hold"], GATE_OPEN=found["gate_open"], LIFECYCLE="%x" % lifecycle,
                    SERVICE_DO=found["service_do"])
         said = []
         for fences in ("0", "1"):

@@ -27,9 +27,15 @@ static CUresult launch_many(void *arg)
 	CUresult result = CUDA_SUCCESS;
 
 	while (result == CUDA_SUCCESS && !__atomic_load_n(launcher->stop, __ATOMIC_ACQUIRE)) {
-		struct gate_slot *slot = gate_enter_open(&fixture_lc.gate, "cuLaunchKernel", add);
+		struct gate_slot *slot = gate_own_slot;
+		bool passed = false;
 
-		if (!slot)
+		/* as shim/gated.h */
+		if (slot) {
+			gate_mark(slot);
+			passed = gate_pass(slot, __atomic_load_n(&fixture_lc.gate.word, __ATOMIC_ACQUIRE), "cuLaunchKernel", add);
+		}
+		if (!passed)
 			slot = gate_enter(&fixture_lc.gate, "cuLaunchKernel", add);
 		result = cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 		launcher->calls++;
