@@ -224,7 +224,7 @@ class Whole(unittest.TestCase):
         self.assertEqual(failed, 0, self.talk)
         self.assertEqual(sum(v.startswith("pass") for v in self.verdicts.values()), 6, self.talk)
         cells = {row.cells[0].split(",")[0]: row.cells for row in one.rows}
-        self.assertIn("128 extents of 256.0 MiB", cells["release 32.0 GiB without backup"][0] + self.talk)
+        self.assertIn("32 extents of 1.0 GiB", cells["release 32.0 GiB without backup"][0] + self.talk)
         self.assertIn("unmap, release 23 ms", cells["release 32.0 GiB without backup"][1])
         self.assertIn("moved in 23.4 ms, command took", cells["release 32.0 GiB without backup"][2])
         self.assertIn("x 1.014", cells["release 32.0 GiB without backup"][3])
