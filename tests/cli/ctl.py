@@ -225,7 +225,7 @@ class Refusals(session.Case):
             if session.NAMES[kind] == "LIST":
                 peer.send(message("LISTED", b"\0" * 8, serial))
             else:
-                peer.send(message("SERVED", error + b"\0" * 71 + text.ljust(256, b"\0"), serial))
+                peer.send(message("SERVED", error + b"\0" * (session.SERVED_HEAD - 1) + text.ljust(session.SERVED_TEXT, b"\0"), serial))
                 return
 
 

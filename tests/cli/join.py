@@ -211,7 +211,7 @@ class Join(session.Case):
         self.assertEqual(NAMES[HEADER.unpack_from(peer.recv(4096))[2]], "SERVING")
         name, body = self.given_answer(peer)
         self.assertEqual(name, "SERVED")
-        self.assertIn("no such object", session.text_of(body[64:]))
+        self.assertIn("no such object", session.text_of(body[session.SERVED_HEAD:]))
         # without a policy nothing says that bytes may be lost
         peer.send(serve(3))
         peer.recv(4096)

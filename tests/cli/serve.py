@@ -363,7 +363,7 @@ class WrongMessages(session.Case):
         self.given_sent(hello(CLIENT), "a second hello", join=CLIENT)
 
     def answers_that_nobody_asked_for(self):
-        self.given_sent(message("SERVED", b"\0" * 320, serial=1 << 40), "an answer that nobody asked for", join=CLIENT)
+        self.given_sent(message("SERVED", b"\0" * (session.SERVED_HEAD + session.SERVED_TEXT), serial=1 << 40), "an answer that nobody asked for", join=CLIENT)
         self.given_sent(message("LISTED", b"\0" * 8, serial=1 << 40), "an answer that nobody asked for", join=CLIENT)
 
     def descriptors_where_none_belong_are_closed(self):

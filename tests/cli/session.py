@@ -19,6 +19,7 @@ PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
 MAGIC, VERSION = 0x544C4253, 2
 HEADER = struct.Struct("<IHHIIQ")
 CLIENT, CONTROL = 1, 2
+SERVED_HEAD, SERVED_TEXT = 72, 256  # struct message_served: bytes up to its text, and of that
 MIB = 1 << 20
 
 with open(os.path.join(harness.SOURCE, "lifecycle/protocol.def")) as text:
