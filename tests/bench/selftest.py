@@ -57,7 +57,7 @@ for line in sys.stdin:
                       busy_after_free=int(sublet), busy_after_fill=int(sublet),
                       foreign=3 if mode == "foreign" and sublet else 0, rounds=50, spoiled=0, kernel_ns=400100000)
         print(*(k + "=" + str(v) for k, v in values.items()))
-    elif words[0] in ("take", "pin"):
+    elif words[0] in ("take", "pin", "rest"):
         print(words[2])
     elif words[0] == "own":
         size = int(words[1]) / 2**30
@@ -229,6 +229,8 @@ class Whole(unittest.TestCase):
         self.assertIn("moved in 23.4 ms, command took", cells["release 32.0 GiB without backup"][2])
         self.assertIn("x 1.014", cells["release 32.0 GiB without backup"][3])
         self.assertIn("9.12 ms", cells["bring 32.0 GiB back without content"][3])
+        at_once = cells["bring 32.0 GiB back as soon as as much was given back (the driver still clears it)"]
+        self.assertEqual((at_once[2], at_once[5]), ("moved in 9.12 ms", "shown"))
         self.assertIn("97.0 % of the plain rate", cells["offload 16.0 GiB in pieces of 256.0 MiB"][3])
         self.assertIn("(56.5 GB/s; from the first copy to the last 301 ms)", cells["offload 16.0 GiB in pieces of 256.0 MiB"][2])
         self.assertIn("offload: another process 65536 / 49152 / 65536", self.talk)
@@ -284,7 +286,7 @@ class Whole(unittest.TestCase):
             with self.subTest(text), self.assertRaises(ValueError):
                 moves.Sizes(text or "x")
         self.assertEqual(moves.Sizes("128MiB,64MiB").block("scratch"), 4 << 20)
-        self.assertEqual(moves.Sizes().extent("weights"), 256 << 20)
+        self.assertEqual([moves.Sizes().extent(name) for name in ("weights", "scratch")], [256 << 20, 1 << 30])
 
 
 if __name__ == "__main__":
