@@ -116,7 +116,7 @@ bool backing_room(struct backing *backing, uint32_t count)
 }
 
 CUresult backing_add(struct backing *backing, uint32_t index, const struct driver *driver, const struct backing_kind *kind,
-	uint64_t bytes, uint64_t at, const CUmemAccessDesc *access, size_t access_count, const char **ret_step)
+	uint64_t bytes, uint64_t at, const char **ret_step)
 {
 	struct extent *extent = &backing->extents[index];
 	CUresult result;
@@ -129,15 +129,7 @@ CUresult backing_add(struct backing *backing, uint32_t index, const struct drive
 	extent->held = true;
 	*ret_step = "cuMemMap";
 	result = driver->MemMap(at, bytes, 0, extent->handle, 0);
-	if (result != CUDA_SUCCESS)
-		goto release;
-	extent->mapped = true;
-	*ret_step = "cuMemSetAccess";
-	result = driver->MemSetAccess(at, bytes, access, access_count);
-	if (result == CUDA_SUCCESS)
-		return result;
-	extent->mapped = driver->MemUnmap(at, bytes) != CUDA_SUCCESS;
-release:
+	extent->mapped = result == CUDA_SUCCESS;
 	if (!extent->mapped)
 		extent->held = driver->MemRelease(extent->handle) != CUDA_SUCCESS;
 	return result;

@@ -58,10 +58,10 @@ enum sublet_err backing_create(struct backing *backing, const struct driver *dri
 /* The same in steps, for who does something else in between. An empty @backing with room for @count extents; false: no host
  * memory. Each starts with `bytes` 0. */
 bool backing_room(struct backing *backing, uint32_t count);
-/* Create extent @index of @bytes and map it at @at with @access. On failure that extent is as before, but for what the driver
- * would not take back (it stays `held` or `mapped`, for backing_give_back). *ret_step names the call that refused. */
+/* Create extent @index of @bytes and map it at @at; access to it is the caller's to give. On failure that extent is as before, but
+ * for what the driver would not take back (it stays `held`, for backing_give_back). *ret_step names the call that refused. */
 CUresult backing_add(struct backing *backing, uint32_t index, const struct driver *driver, const struct backing_kind *kind,
-	uint64_t bytes, uint64_t at, const CUmemAccessDesc *access, size_t access_count, const char **ret_step);
+	uint64_t bytes, uint64_t at, const char **ret_step);
 
 /* Take all of @backing, which is mapped, away from @address and keep the handles. One call: on failure nothing has changed. */
 CUresult backing_unmap(struct backing *backing, const struct driver *driver, uint64_t address);

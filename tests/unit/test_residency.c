@@ -251,6 +251,37 @@ static void memory_that_was_discarded_returns_in_large_extents_and_can_be_copied
 	MOVED(RESIDENCY_DEVICE, &block);
 }
 
+static unsigned access_calls;
+
+static CUresult CUDAAPI count_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+	access_calls++;
+	return cuMemSetAccess(at, bytes, access, count);
+}
+
+/* The driver takes as long to give access to one extent as to make it; only what is copied at once needs it at once. */
+static void memory_without_content_is_given_access_in_one_call(void **state)
+{
+	struct block block;
+
+	fixture_lc.config.extent_bytes = 2 * MIB;
+	fixture_lc.copied_extent_bytes = 2 * MIB;
+	block = new_block(14 * MIB, 1);
+	fixture_lc.driver.MemSetAccess = count_access;
+	MOVED(RESIDENCY_EMPTY, &block);
+	access_calls = 0;
+	MOVED(RESIDENCY_DEVICE, &block);
+	assert_int_equal(record_of(block.address)->backing.count, 7);
+	assert_int_equal(access_calls, 1);
+	assert_true(fill_block(&block));
+	assert_true(same_bytes(&block));
+	MOVED(RESIDENCY_HOST, &block);
+	access_calls = 0;
+	MOVED(RESIDENCY_DEVICE, &block);
+	assert_int_equal(access_calls, 7); /* each is copied into while the next is made */
+	assert_true(same_bytes(&block));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +294,7 @@ int main(void)
 		CASE(exposed_memory_without_pages_is_brought_back),
 		CASE(parked_pages_that_were_exposed_are_given_to_nobody_else),
 		CASE(memory_that_was_discarded_returns_in_large_extents_and_can_be_copied),
+		CASE(memory_without_content_is_given_access_in_one_call),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
