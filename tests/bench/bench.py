@@ -103,8 +103,8 @@ class Bench:
         if as_speed:  # plain / Sublet: 1 is equal, less is slower
             value, low, high = intervals.interval([[1 / x for x in r] for r in intervals.ratios(made)])
             change = f"{100 * value:.2f} % of plain speed [{100 * low:.2f}, {100 * high:.2f}]"
-            verdict = intervals.judge(value, low, high, bar, at_least=True)
-            wanted = f"at least {100 * bar:.1f} %"
+            verdict = intervals.judge(value, low, high, bar, at_least=True) if bar is not None else "shown"
+            wanted = f"at least {100 * bar:.1f} %" if bar is not None else "-"
         else:
             value, low, high = intervals.interval(intervals.differences(made))
             ratio, ratio_low, ratio_high = intervals.interval(intervals.ratios(made))
@@ -233,6 +233,16 @@ class Bench:
         self.raw["free beside a kernel"] = {"plain": plain, "Sublet": sublet}
 
     def train(self):
+        self.train_pairs("training step", 0.995)
+
+    def train_plain(self):
+        self.train_pairs("control: training step of two plain processes", second=Pair.PLAIN)
+
+    def train_native(self):
+        """Look-ups, wrappers and gate alone."""
+        self.train_pairs("training step, all memory native", second={"SUBLET_MIN_SIZE": "1TiB"})
+
+    def train_pairs(self, name, bar=None, second=None):
         if importlib.util.find_spec("torch") is None:
             raise WorkerError("no Python module 'torch'")
         quick = self.options.quick
@@ -259,7 +269,7 @@ class Bench:
                 group = []
                 for i in range(pairs):
                     env = {**steady, "SUBLET_BENCH_FILL": "x" * lengths.randrange(4096)}
-                    pair = Pair(self, argv, wait=False, cores=cores[i], env=env, prepare=same_addresses)
+                    pair = Pair(self, argv, wait=False, cores=cores[i], env=env, prepare=same_addresses, second=second)
                     group.append(stack.enter_context(pair))
                 for pair in group:
                     pair.ready(120)
@@ -275,7 +285,7 @@ class Bench:
                                 rounds.append(tuple(int(a) / n for a in pair.ask(i + j, f"{size} {n}")))
         for size in sizes:
             what = "launching is the work" if size == "small" else "the device is busy"
-            self.row_of_bursts(f"training step, {size} ({what})", made[size], bar=0.995, as_speed=True)
+            self.row_of_bursts(f"{name}, {size} ({what})", made[size], bar=bar, as_speed=True)
 
     def residency(self):
         moves.Part(self).run()
@@ -289,6 +299,9 @@ class Bench:
         "free": ("free_beside", True),
         "train": ("train", True),
         "residency": ("residency", True),
+        # Where a difference comes from; only when named.
+        "train_plain": ("train_plain", True),
+        "train_native": ("train_native", True),
     }
 
     def run(self, names):
@@ -388,7 +401,7 @@ def parse_options():
     parser.add_argument("--memory-saver", metavar="DIR", help="part residency: a folder with torch_memory_saver's wheel unpacked, to compare")
     options = parser.parse_args()
     options.seconds = options.seconds or (160 if options.quick else 490)
-    options.parts = [p for p in (options.only or ",".join(Bench.PARTS)).split(",") if p]
+    options.parts = [p for p in (options.only or ",".join(p for p in Bench.PARTS if not p.startswith("train_"))).split(",") if p]
     for part in options.parts:
         if part not in Bench.PARTS:
             parser.error(f"no part '{part}'; there are {', '.join(Bench.PARTS)}")

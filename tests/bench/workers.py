@@ -103,9 +103,12 @@ class Worker:
 
 class Pair:
     """A plain worker and one under Sublet, started together. With a policy the session has a coordinator, and on a simulated
-    driver the two are on one machine."""
+    driver the two are on one machine. @second: more variables for the second worker, or PLAIN: that is a plain one too."""
 
-    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, prepare=None, policy=None, role=None):
+    PLAIN = {}
+
+    def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, prepare=None, policy=None, role=None,
+                 second=None):
         self.bench, self.session, self.workers, self.silent = bench, steps.session_dir(), [], False
         self.served = policy is not None
         try:
@@ -123,8 +126,8 @@ class Pair:
                 os.mkdir(plain_env["SUBLET_SIM_MACHINE"], 0o700)
             self.workers.append(Worker(argv, plain_env, bench.work, "plain", prepare))
             # the counters at the end and nothing else: what is measured must not be the log
-            env = steps.sublet_env(env, log="*:warn,stats:info")
-            self.workers.append(Worker(under, env, bench.work, "Sublet", prepare))
+            env = steps.sublet_env({**(env or {}), **(second or {})}, log="*:warn,stats:info")
+            self.workers.append(Worker(argv if second is self.PLAIN else under, env, bench.work, "Sublet", prepare))
             if cores:  # before they have threads, so that all of those inherit it
                 for worker in self.workers:
                     os.sched_setaffinity(worker.process.pid, cores)
