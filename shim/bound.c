@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/dynamic.h"
 #include "base/log.h"
 #include "shim/next.h"
 #include "shim/shim.h"
@@ -17,18 +18,8 @@
 static const void *said[SAID_MAX];
 static unsigned said_count;
 
-/* The dynamic section that the loader maps for the object. */
-static const ElfW(Dyn) *dynamic_of(const struct dl_phdr_info *info)
-{
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			return (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	}
-	return NULL;
-}
-
 /* Does @reloc stand for a wrapped entry point and hold the driver's own address? Its row, or -1. */
-static int bound_row(const struct next_tables *tables, const ElfW(Rela) *reloc, ElfW(Addr) base)
+static int bound_row(const struct dynamic_tables *tables, const ElfW(Rela) *reloc, ElfW(Addr) base)
 {
 	const char *name;
 	void *address;
@@ -59,13 +50,13 @@ static bool is_said(const void *dynamic)
 static int report(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const ElfW(Dyn) *dynamic = dynamic_of(info);
-	struct next_tables tables;
+	struct dynamic_tables tables;
 	unsigned found = 0;
 	int first = -1;
 
 	(void)size;
 	(void)arg;
-	if (!dynamic || is_said(dynamic) || is_libcuda(info->dlpi_name) || !next_read_tables(dynamic, info->dlpi_addr, &tables))
+	if (!dynamic || is_said(dynamic) || is_libcuda(info->dlpi_name) || !dynamic_read(dynamic, info->dlpi_addr, &tables))
 		return 0;
 	for (int kind = 0; kind < 2; kind++) {
 		for (size_t i = 0; i < tables.reloc_count[kind]; i++) {
