@@ -11,7 +11,7 @@ import re
 import harness
 
 FOLDER = os.path.join(harness.SOURCE, "tests/policy")
-EXAMPLES = sorted(glob.glob(os.path.join(harness.SOURCE, "examples/*.yaml")))
+EXAMPLES = sorted(glob.glob(os.path.join(harness.SOURCE, "examples/**/*.yaml"), recursive=True))
 
 
 def files(kind):
@@ -104,7 +104,7 @@ class Files(harness.Case):
                 self.assertEqual(places, sorted(places), word)
 
     def every_example_passes_without_a_warning(self):
-        self.assertGreaterEqual(len(EXAMPLES), 7)
+        self.assertGreaterEqual(len(EXAMPLES), 13)
         for file in EXAMPLES:
             with self.subTest(os.path.basename(file)):
                 got = self.given_answer(file, "--strict")
