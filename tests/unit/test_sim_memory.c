@@ -232,6 +232,38 @@ static void sums_are_counted_anew_when_lock_owner_died(void **state)
 	assert_int_equal(device_bytes(), 0);
 }
 
+static int take_and_die(void *arg)
+{
+	CUdeviceptr p;
+
+	if (cuInit(0))
+		return 1;
+	start();
+	make_handle(6 * MIB);
+	return cuMemAlloc(&p, 3 * MIB) || cuMemFree(p);
+}
+
+static void peak_of_machine_is_of_all_processes_until_it_is_reset(void **state)
+{
+	CUmemGenericAllocationHandle handle;
+	struct sim_usage usage;
+
+	assert_false(sublet_sim_usage(0, false, &usage));
+	assert_int_equal(ended(spawn(take_and_die, NULL)), 0);
+	start();
+	assert_false(sublet_sim_usage(1, false, &usage));
+	handle = make_handle(2 * MIB);
+	assert_true(sublet_sim_usage(0, true, &usage));
+	assert_int_equal(usage.used_bytes, 2 * MIB);
+	assert_int_equal(usage.peak_bytes, 10 * MIB); /* of the one that is gone: 6, and 3 in whole pages */
+	assert_int_equal(usage.capacity_bytes, 80ull << 30);
+	assert_int_equal(usage.host_bytes + usage.host_peak_bytes, 0);
+	OK(cuMemRelease(handle));
+	assert_true(sublet_sim_usage(0, false, &usage));
+	assert_int_equal(usage.used_bytes, 0);
+	assert_int_equal(usage.peak_bytes, 2 * MIB);
+}
+
 static void memory_info_passes_once_over_processes_for_all_orphans(void **state)
 {
 	enum { COUNT = 20 };
@@ -427,6 +459,7 @@ int main(void)
 		CASE(buffer_id_is_of_the_mapping_and_block_id_of_the_backing),
 		MACHINE_CASE(extent_held_by_twelve_processes_lives_until_the_last),
 		MACHINE_CASE(sums_are_counted_anew_when_lock_owner_died),
+		MACHINE_CASE(peak_of_machine_is_of_all_processes_until_it_is_reset),
 		MACHINE_CASE(memory_info_passes_once_over_processes_for_all_orphans),
 		MACHINE_CASE(orphaned_extent_is_imported_again),
 		CASE(resolver_refuses_version_newer_than_driver),

@@ -85,6 +85,17 @@ struct sim_counts {
 };
 
 void sublet_sim_counts(struct sim_counts *ret_counts);
+
+/* What all processes of the machine have taken, whatever they are: for who looks at it from outside, after cuInit in a process
+ * with the same SUBLET_SIM_MACHINE. The peaks are of every moment since the last reset (or the machine's first process), counted
+ * where memory is taken, not sampled. */
+struct sim_usage {
+	uint64_t capacity_bytes;
+	uint64_t used_bytes, peak_bytes;
+	uint64_t host_bytes, host_peak_bytes; /* host memory that VMM took */
+};
+/* @reset: the peaks begin anew, from what is in use now. False: no such device, or before cuInit. */
+bool sublet_sim_usage(int device, bool reset, struct sim_usage *ret_usage);
 /* Calls of one entry point so far. */
 uint64_t sublet_sim_calls(const char *symbol);
 /* Fail call number @nth (1 is the next one) of @symbol, or of any when "*"; @for_good: and all later ones. @code 0: the

@@ -336,6 +336,24 @@ SIM_EXPORT void sublet_sim_counts(struct sim_counts *counts)
 	pthread_mutex_unlock(&sim_lock);
 }
 
+SIM_EXPORT bool sublet_sim_usage(int device, bool reset, struct sim_usage *usage)
+{
+	bool known;
+
+	pthread_mutex_lock(&sim_lock);
+	known = initialised_by == getpid() && device >= 0 && device < sim_config.devices;
+	if (known)
+		*usage = (struct sim_usage){
+			.capacity_bytes = sim_config.capacity,
+			.used_bytes = sim_machine_used(device),
+			.peak_bytes = sim_machine_peak(device, reset),
+			.host_bytes = sim_machine_used(SIM_HOST),
+			.host_peak_bytes = sim_machine_peak(SIM_HOST, reset),
+		};
+	pthread_mutex_unlock(&sim_lock);
+	return known;
+}
+
 SIM_EXPORT void sublet_sim_reset(void)
 {
 	sublet_sim_fail(NULL, 0, false, 0);

@@ -16,7 +16,7 @@
 
 #include "base/process.h"
 
-#define MACHINE_MAGIC 0x53494d32u /* of this layout; rises with it */
+#define MACHINE_MAGIC 0x53494d33u /* of this layout; rises with it */
 #define PIECES 65536
 #define PROCESSES 256
 
@@ -36,6 +36,7 @@ struct machine {
 	pthread_mutex_t lock;
 	uint64_t next_id;
 	uint64_t used[SIM_DEVICES_MAX + 1]; /* [0] is host */
+	uint64_t peak[SIM_DEVICES_MAX + 1]; /* the most of it since the last reset */
 	uint32_t hint;   /* pieces from here on were never used */
 	uint32_t cursor; /* where the search for a free piece goes on */
 	uint32_t scans;
@@ -324,6 +325,8 @@ uint64_t sim_machine_take(int location, uint64_t bytes)
 		*piece = (struct piece){.id = id, .bytes = bytes, .location = location, .holders = 1};
 		machine->references[own_process - 1][place] = 1;
 		*used_at(location) += bytes;
+		if (*used_at(location) > machine->peak[location + 1])
+			machine->peak[location + 1] = *used_at(location);
 	}
 	unlock_machine();
 	return id;
@@ -386,6 +389,19 @@ uint64_t sim_machine_used(int location)
 	used = *used_at(location);
 	unlock_machine();
 	return used;
+}
+
+uint64_t sim_machine_peak(int location, bool reset)
+{
+	uint64_t peak;
+
+	lock_machine();
+	sweep();
+	peak = machine->peak[location + 1];
+	if (reset)
+		machine->peak[location + 1] = *used_at(location);
+	unlock_machine();
+	return peak;
 }
 
 uint64_t *sim_machine_lock_used(int location)

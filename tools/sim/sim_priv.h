@@ -63,6 +63,7 @@ bool sim_machine_ref(uint64_t id, uint64_t *ret_bytes, int *ret_location);
 void sim_machine_unref(uint64_t id);
 void sim_machine_exported(uint64_t id);
 uint64_t sim_machine_used(int location);
+uint64_t sim_machine_peak(int location, bool reset); /* the most that was in use since the last reset */
 /* For tests: takes the lock of the table for good and answers where the sum is kept; passes over all processes so far. */
 uint64_t *sim_machine_lock_used(int location);
 uint32_t sim_machine_scans(void);
