@@ -106,7 +106,8 @@ void policy_decide(const struct policy *policy, const struct policy_state *state
 		d.target = POLICY_EMPTY;
 		d.reason = POLICY_BECAUSE_NOTHING_THERE;
 	}
-	if (is_hole(d.target) && !rule->scannable.count && policy_role_runs(policy, state->role, state->phase)) {
+	if (is_hole(d.target) && (!rule->scannable.count || (state->flags & POLICY_STATE_NO_SCAN)) &&
+		policy_role_runs(policy, state->role, state->phase)) {
 		d.target = POLICY_PARKED;
 		d.reason = POLICY_BECAUSE_GATE_OPEN;
 	}

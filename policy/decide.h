@@ -51,6 +51,7 @@ enum policy_state_flags {
 	POLICY_STATE_PINNED = 1u << 0,	   /* exported, registered, retained: must not move */
 	POLICY_STATE_ARRIVED = 1u << 1,	   /* the client's own role has arrived at the barrier */
 	POLICY_STATE_NO_PARKING = 1u << 2, /* this driver or device cannot map host extents */
+	POLICY_STATE_NO_SCAN = 1u << 3,	   /* nobody looks at launches: a rule's `scannable` keeps no kernel away */
 };
 
 /* An allocation as it stands when @phase begins. */

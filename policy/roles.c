@@ -43,6 +43,19 @@ static bool trigger_is_of(const struct policy *policy, const struct policy_trigg
 	return trigger->source == source && (trigger->roles >> bit & 1);
 }
 
+unsigned policy_trigger_sources(const struct policy *policy, uint32_t role)
+{
+	unsigned sources = 0;
+
+	for (uint32_t i = 0; i < policy->triggers_count; i++) {
+		const struct policy_trigger *trigger = &policy->triggers[i];
+
+		if (trigger_is_of(policy, trigger, trigger->source, role))
+			sources |= 1u << trigger->source;
+	}
+	return sources;
+}
+
 uint32_t policy_trigger_of(
 	const struct policy *policy, enum policy_trigger_source source, uint32_t role, const char *name)
 {
@@ -54,6 +67,18 @@ uint32_t policy_trigger_of(
 			return trigger->phase;
 	}
 	return POLICY_NONE;
+}
+
+bool policy_may_command(const struct policy *policy, uint32_t role, bool any_role, uint32_t phase)
+{
+	for (uint32_t i = 0; i < policy->triggers_count; i++) {
+		const struct policy_trigger *trigger = &policy->triggers[i];
+
+		if (trigger->phase == phase && trigger->source == POLICY_TRIGGER_COMMAND &&
+			(any_role || trigger_is_of(policy, trigger, POLICY_TRIGGER_COMMAND, role)))
+			return true;
+	}
+	return false;
 }
 
 uint32_t policy_trigger_of_variables(

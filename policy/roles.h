@@ -18,10 +18,16 @@ struct policy_process {
  * given. POLICY_NONE when there is none, also when the one that was given is not in the policy. */
 uint32_t policy_role_of(const struct policy *policy, const struct policy_process *process);
 
+/* Set of the sources, 1 << enum policy_trigger_source, that some trigger for a process of @role asks for. */
+unsigned policy_trigger_sources(const struct policy *policy, uint32_t role);
+
 /* The phase that begins when an event of @source (not ENVIRONMENT, not COMMAND) called @name happens in a process of
  * @role; POLICY_NONE when none does. First trigger in file order. */
 uint32_t policy_trigger_of(
 	const struct policy *policy, enum policy_trigger_source source, uint32_t role, const char *name);
+
+/* May a program of @role begin @phase by its name (`command: true`)? With @any_role, somebody who is no program of the session. */
+bool policy_may_command(const struct policy *policy, uint32_t role, bool any_role, uint32_t phase);
 
 /* The same for triggers on environment variables: the phase of the first whose variables all have a value that matches
  * now. The caller remembers what it was before: an event is a change of this answer. */
