@@ -22,7 +22,9 @@ enum lock_rank {
 	RANK_NATIVE,   /* lifecycle: native allocations being counted */
 	RANK_CALLBACKS, /* lifecycle: host functions that graphs keep */
 	RANK_KERNELS,  /* lifecycle: kernels that slots of the gate name; held over the driver's look-up of a name */
+	RANK_SITES,    /* lifecycle: distinct callers of allocations */
 	RANK_CLIENT,   /* lifecycle: the connection to the coordinator, what is asked and what was answered */
+	RANK_SYMBOLS, /* lifecycle: tables of symbols being made; nothing is taken below it */
 	RANK_COUNT
 };
 

@@ -14,6 +14,9 @@ char *text_make_printable(char *text)
 
 		if (byte < ' ' || byte == 127)
 			*c = '?';
+		/* U+0080 to U+009F: control characters, too, to terminals that read UTF-8 */
+		if (byte == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0)
+			c[0] = c[1] = '?';
 	}
 	return text;
 }

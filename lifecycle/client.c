@@ -76,6 +76,8 @@ static void close_socket(struct client_socket *own)
 static void disconnect(struct client *client)
 {
 	close_socket(&client->socket);
+	client->lost = true;
+	client->events_count = 0; /* phases of this policy; the next coordinator may have another */
 	pthread_cond_broadcast(&client->changed);
 }
 
@@ -270,6 +272,16 @@ static void handle(struct lifecycle *lc, uint32_t connection, const struct proto
 		close(fd);
 	if (message->header.type == PROTOCOL_LIST)
 		client_list(lc, connection, message->header.serial);
+	else if (message->header.type == PROTOCOL_TELL)
+		client_tell(lc, connection, message->header.serial);
+	else if (message->header.type == PROTOCOL_PHASE)
+		client_told_phase(lc, message);
+	else if (message->header.type == PROTOCOL_STEP && message->step.step == PROTOCOL_STEP_PLAN)
+		client_do_step(lc, connection, message->header.serial, &message->step);
+	else if (message->header.type == PROTOCOL_STEP && message->step.step == PROTOCOL_STEP_ROOM)
+		mover_room(lc, MOVER_ROOM_CAME, 0);
+	else if (message->header.type == PROTOCOL_STEP)
+		client_queue_step(lc, connection, message);
 	else if (message->header.type == PROTOCOL_SERVE)
 		client_serve(lc, connection, message);
 	else if (message->header.type == PROTOCOL_REFUSED)
@@ -307,6 +319,8 @@ static void read_all(struct lifecycle *lc)
 	ended = client->stop;
 	disconnect(client);
 	ranked_unlock(&client->lock);
+	/* nobody is left to say so */
+	mover_room(lc, MOVER_ROOM_CAME, 0);
 	if (!ended)
 		say_alone(client, LOG_WARN, error.text);
 }
@@ -372,6 +386,7 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 	protocol_text(client->given_role, sizeof(client->given_role), role);
 	client_set_hooks(lc);
 	client_set_service(lc);
+	client_set_phases(lc);
 	/* here and now, so that the first allocation falls under its rule */
 	join(lc, clock_now_ns() + CLIENT_JOIN_NS);
 	ranked_lock(&client->lock);
@@ -410,6 +425,8 @@ void client_release(struct lifecycle *lc)
 	while (client->worker == CLIENT_RUNNING)
 		client_wait(client, UINT64_MAX);
 	ranked_unlock(&client->lock);
+	if (lc->config.triggers)
+		triggers_use(lc->config.triggers, NULL);
 	client_release_policies(client);
 	pthread_cond_destroy(&client->changed);
 	ranked_lock_release(&client->lock);

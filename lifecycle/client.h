@@ -22,7 +22,9 @@
 struct lifecycle;
 struct client_policy;
 
-enum { CLIENT_SESSION_BYTES = 512, CLIENT_REQUESTS = PROTOCOL_RULES_MAX /* as many as one command may ask for */, CLIENT_LATE = 8 };
+enum { CLIENT_SESSION_BYTES = 512, CLIENT_REQUESTS = PROTOCOL_RULES_MAX /* as many as one command may ask for */, CLIENT_LATE = 8,
+	CLIENT_EVENTS = 16,
+	CLIENT_STEPS = 4 /* the way back of one barrier, and the two that another asks for at once */ };
 
 /* Asked of the coordinator by a thread that waits. */
 struct client_question {
@@ -35,6 +37,22 @@ struct client_question {
 /* Given up on; when the answer comes after all, what it grants goes back. */
 struct client_late {
 	uint64_t serial, bytes, extent;
+};
+
+/* On the stack of a thread that waits for a phase to begin. */
+struct client_arrival {
+	struct client_arrival *next;
+	uint64_t serial;
+	bool done;
+	enum sublet_err error;
+	char text[PROTOCOL_TEXT_BYTES];
+};
+
+/* A step of a barrier, to be done by the worker. */
+struct client_step {
+	uint32_t connection;
+	uint64_t barrier;
+	struct message_step step;
 };
 
 struct client_request {
@@ -67,6 +85,15 @@ struct client {
 	uint32_t late_next;
 	struct client_request requests[CLIENT_REQUESTS]; /* a ring */
 	uint32_t first_request, requests_count;
+	struct client_step steps[CLIENT_STEPS]; /* in their order */
+	uint32_t steps_count;
+	bool in_barrier; /* from a hold to the opening of the gate; the worker's */
+	bool release_failed; /* in this barrier: then nothing is acquired; the worker's */
+	bool lost; /* the connection went since the worker last looked */
+	struct client_arrival *arrivals;
+	uint32_t events[CLIENT_EVENTS]; /* phases that events of the program begin, to be told by the worker; in their order */
+	uint32_t events_count;
+	uint32_t phase; /* that is in force, plus 1; 0: none. Atomic, written under the lock */
 	enum client_thread reader, worker;
 	const struct client_policy *policy; /* atomic; never freed once published, any thread may be reading it */
 };
@@ -83,9 +110,16 @@ void client_release(struct lifecycle *lc);
 /* In a forked child: the connection is the parent's. */
 void client_forget(struct client *client);
 
+/* This process has arrived at @phase of its policy. With @waits returns when that has begun for the whole session, or will not:
+ * then *reterr says why. No lock held; on any thread. Waits as long as the others take. */
+enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, struct errinfo *reterr);
+/* The same by the phase's name, if the policy lets a program of this role begin it. */
+enum sublet_err client_arrive_at(struct lifecycle *lc, const char *name, struct errinfo *reterr);
+
 struct allocation;
-/* Which rule of the policy takes @allocation, which is being made; RULE_NONE while there is no policy. Caller holds
- * RANK_RECORDS, so that a policy that comes in this moment takes it too. No lock, no heap. */
-uint32_t client_rule(const struct client *client, const struct allocation *allocation);
+struct caller;
+/* Which rule of the policy takes @allocation, which is being made; RULE_NONE while there is no policy. @caller is
+ * who makes it. Caller holds RANK_RECORDS, so that a policy that comes in this moment takes it too. No lock, no heap. */
+uint32_t client_rule(const struct client *client, const struct allocation *allocation, const struct caller *caller);
 
 #endif

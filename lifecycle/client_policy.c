@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,7 +18,7 @@
 #include "policy/match.h"
 #include "policy/roles.h"
 
-enum { COMMAND_BYTES = 4096, ENVIRONMENT_BYTES = 1 << 20, PATH_BYTES = 4096, NAME_BYTES = 16 };
+enum { COMMAND_BYTES = 4096, ENVIRONMENT_BYTES = 1 << 20, PATH_BYTES = 4096 };
 
 #define SEALS (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -88,64 +87,89 @@ static uint32_t find_role(const struct client *client, const struct policy *poli
 	return role;
 }
 
-/* What a rule may ask and this version does not see: said once per policy, since the rule then matches nothing here. */
-static void say_unseen(const struct client_policy *new)
+static const struct {
+	enum policy_match_key key;
+	unsigned want; /* enum caller_wants; 0: no thing of the caller */
+	const char *name;
+} asked_keys[] = {{POLICY_KEY_LIBRARY, CALLER_LIBRARY, "library"}, {POLICY_KEY_THREAD, CALLER_THREAD, "thread"},
+	{POLICY_KEY_TAG, CALLER_TAG, "tag"}, {POLICY_KEY_STACK, CALLER_STACK, "stack"}, {POLICY_KEY_PYTHON, CALLER_PYTHON, "python"}};
+enum { ASKED_KEYS = sizeof(asked_keys) / sizeof(asked_keys[0]) };
+
+static bool is_for_role(const struct client_policy *new, uint32_t rule)
 {
-	static const struct {
-		enum policy_match_key key;
-		const char *name;
-	} unseen[] = {{POLICY_KEY_PHASE, "phase"}, {POLICY_KEY_LIBRARY, "library"}, {POLICY_KEY_STACK, "stack"},
-		{POLICY_KEY_PYTHON, "python"}, {POLICY_KEY_TAG, "tag"}};
-	const struct policy *policy = &new->policy;
+	const struct policy_facts facts = {.role = new->role};
+
+	return policy_rule_allows(&new->policy, &new->policy.rules[rule], &facts, POLICY_KEY_ROLE);
+}
+
+/* What a rule asks and is not seen here: said once per policy, since the rule then matches nothing. @ready: what can be had. */
+static void say_unseen(const struct client_policy *new, unsigned ready)
+{
 	char names[64] = "";
 	uint32_t rules = 0;
 
-	for (uint32_t i = 0; i < policy->rules_count; i++) {
-		struct policy_facts facts = {.role = new->role};
+	for (uint32_t i = 0; i < new->policy.rules_count; i++) {
 		bool counted = false;
 
-		if (!policy_rule_allows(policy, &policy->rules[i], &facts, POLICY_KEY_ROLE))
-			continue;
-		for (size_t k = 0; k < sizeof(unseen) / sizeof(unseen[0]); k++) {
-			if (!policy_rule_asks(&policy->rules[i], unseen[k].key))
+		for (size_t k = 0; is_for_role(new, i) && k < ASKED_KEYS; k++) {
+			if ((asked_keys[k].want & ready) || !policy_rule_asks(&new->policy.rules[i], asked_keys[k].key))
 				continue;
 			rules += !counted;
 			counted = true;
-			if (!strstr(names, unseen[k].name))
+			if (!strstr(names, asked_keys[k].name))
 				snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", names[0] ? ", " : "",
-					unseen[k].name);
+					asked_keys[k].name);
 		}
 	}
 	if (rules)
-		log_say(LOG_SESSION, LOG_WARN, WHOSE_POLICY, "%u rule%s for this role ask%s for %s, which is not seen yet: they match nothing",
+		log_say(LOG_SESSION, LOG_WARN, WHOSE_POLICY, "%u rule%s for this role ask%s for %s, which is not seen here: they match nothing",
 			rules, rules == 1 ? "" : "s", rules == 1 ? "s" : "", names);
 }
 
-static uint32_t match(const struct client_policy *current, const struct allocation *allocation, const char *thread)
+static uint32_t match(const struct client *client, const struct client_policy *current, const struct allocation *allocation, struct policy_facts *facts)
 {
-	const struct policy_facts facts = {
-		.role = current->role,
-		.phase = POLICY_NONE,
-		.api = POLICY_API_MEM_ALLOC,
-		.device = (uint32_t)allocation->device,
-		.size_bytes = allocation->size_bytes,
-		.order = allocation->serial,
-		.thread = thread,
-	};
-
-	return policy_match(&current->policy, &facts);
+	facts->role = current->role;
+	facts->phase = client_current_phase(client);
+	facts->api = POLICY_API_MEM_ALLOC;
+	facts->device = (uint32_t)allocation->device;
+	facts->size_bytes = allocation->size_bytes;
+	facts->order = allocation->serial;
+	return policy_match(&current->policy, facts);
 }
 
-uint32_t client_rule(const struct client *client, const struct allocation *allocation)
+uint32_t client_rule(const struct client *client, const struct allocation *allocation, const struct caller *caller)
 {
 	const struct client_policy *current = client_policy(client);
-	char thread[NAME_BYTES + 1] = "";
+	struct policy_facts facts = {
+		.library = {caller->library[0], caller->library[1]},
+		.thread = caller->thread,
+		.tag = caller->tag,
+		.stack = caller->stack,
+		.stack_count = caller->stack_count,
+		.python = caller->python,
+		.python_count = caller->python_count,
+	};
 
-	if (!current || !current->bytes)
-		return RULE_NONE;
-	if (current->asks_thread && prctl(PR_GET_NAME, thread) == 0)
-		return match(current, allocation, thread);
-	return match(current, allocation, NULL);
+	return current && current->bytes ? match(client, current, allocation, &facts) : RULE_NONE;
+}
+
+/* For one that was made before the policy was known: what was kept of its caller. */
+static uint32_t rule_of_old(const struct client *client, const struct client_policy *current, const struct allocation *allocation)
+{
+	const struct site *site = allocation->site;
+	struct policy_facts facts = {0};
+
+	if (site)
+		facts = (struct policy_facts){
+			.library = {site->library[0], site->library[1]},
+			.thread = site->thread,
+			.tag = site->tag,
+			.stack = site->frames,
+			.stack_count = site->stack_count,
+			.python = site->frames + site->stack_count,
+			.python_count = site->python_count,
+		};
+	return match(client, current, allocation, &facts);
 }
 
 void client_release_policies(struct client *client)
@@ -164,15 +188,18 @@ void client_release_policies(struct client *client)
 }
 
 /* Publish, then all that was made before. What is made meanwhile waits for the lock and finds the new one. */
-static void publish(struct lifecycle *lc, const struct client_policy *new)
+static void publish(struct lifecycle *lc, const struct client_policy *new, unsigned ready)
 {
 	ranked_lock(&lc->records.lock);
+	__atomic_store_n(&lc->caller_wants, ready, __ATOMIC_RELEASE);
 	__atomic_store_n(&lc->client.policy, new, __ATOMIC_RELEASE);
 	if (new->bytes && !lc->config.extent_bytes)
 		__atomic_store_n(&lc->copied_extent_bytes, EXTENT_POLICY_BYTES, __ATOMIC_RELAXED);
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
-		allocation->rule = new->bytes ? match(new, allocation, NULL) : RULE_NONE;
+		allocation->rule = new->bytes ? rule_of_old(&lc->client, new, allocation) : RULE_NONE;
 	ranked_unlock(&lc->records.lock);
+	if (lc->config.triggers)
+		triggers_use(lc->config.triggers, new->bytes ? &new->triggers : NULL);
 }
 
 static bool map(struct client_policy *new, int fd, uint64_t bytes, struct errinfo *reterr)
@@ -209,8 +236,10 @@ static bool is_same(const struct client_policy *old, const struct client_policy 
 static void look_at_rules(struct client_policy *new)
 {
 	for (uint32_t i = 0; i < new->policy.rules_count; i++) {
-		new->asks_thread |= policy_rule_asks(&new->policy.rules[i], POLICY_KEY_THREAD);
 		new->has_pinned |= new->policy.rules[i].kind == POLICY_RULE_PINNED;
+		for (size_t k = 0; is_for_role(new, i) && k < ASKED_KEYS; k++)
+			if (policy_rule_asks(&new->policy.rules[i], asked_keys[k].key))
+				new->wants |= asked_keys[k].want;
 	}
 }
 
@@ -218,6 +247,7 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 {
 	const struct client_policy *old = client_policy(&lc->client);
 	struct client_policy *new = calloc(1, sizeof(*new));
+	unsigned ready;
 
 	if (!new) {
 		errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "no memory for the policy");
@@ -236,10 +266,13 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 		if (new->bytes) {
 			new->role = find_role(&lc->client, &new->policy);
 			look_at_rules(new);
-			say_unseen(new);
+			triggers_policy_init(&new->triggers, &new->policy, new->role);
 		}
+		ready = caller_prepare(new->wants | lc->config.caller_wants);
+		if (new->bytes)
+			say_unseen(new, ready);
 		new->older = old;
-		publish(lc, new);
+		publish(lc, new, ready);
 	}
 	new = (struct client_policy *)client_policy(&lc->client);
 	protocol_text(ret_role, room,

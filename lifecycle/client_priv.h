@@ -4,9 +4,12 @@
 #define SUBLET_LIFECYCLE_CLIENT_PRIV_H
 
 #include "lifecycle/client.h"
+#include "lifecycle/triggers.h"
 #include "policy/block.h"
 
 #define CLIENT_JOIN_NS 1000000000ull /* for all of a join */
+
+struct move_report;
 
 /* A policy in use. */
 struct client_policy {
@@ -14,8 +17,9 @@ struct client_policy {
 	const void *bytes; /* mapped, sealed; NULL: the session has none */
 	size_t size_bytes;
 	uint32_t role;	   /* of this process in it, or POLICY_NONE */
-	bool asks_thread;  /* a rule wants the thread's name */
+	unsigned wants;	   /* enum caller_wants that some rule for this role asks for */
 	bool has_pinned;
+	struct triggers_policy triggers; /* what it asks of this process's events */
 	const struct client_policy *older; /* the one before: kept, some thread may be reading it */
 };
 
@@ -50,5 +54,27 @@ void client_set_service(struct lifecycle *lc);
 /* Messages LIST and SERVE. No lock held. */
 void client_list(struct lifecycle *lc, uint32_t connection, uint64_t serial);
 void client_serve(struct lifecycle *lc, uint32_t connection, const struct protocol_message *message);
+
+void client_add_report(struct message_served *served, const struct move_report *report);
+/* An event of the program begins @phase: the worker tells the coordinator. Inside somebody's NVTX call; waits for nobody. */
+void client_note_event(void *lc, uint32_t phase);
+/* Have the worker do a step of a barrier. No lock held. */
+void client_queue_step(struct lifecycle *lc, uint32_t connection, const struct protocol_message *message);
+
+/* ---- client_phase.c ---- */
+
+void client_set_phases(struct lifecycle *lc);
+uint32_t client_current_phase(const struct client *client);
+/* Message PHASE. No lock held. */
+void client_told_phase(struct lifecycle *lc, const struct protocol_message *message);
+/* Do a step and answer. No lock held. */
+void client_do_step(struct lifecycle *lc, uint32_t connection, uint64_t barrier, const struct message_step *step);
+/* The connection that a barrier's steps came by is gone. No lock held. */
+void client_leave_barrier(struct lifecycle *lc);
+
+/* ---- client_inventory.c ---- */
+
+/* Message TELL. No lock held. */
+void client_tell(struct lifecycle *lc, uint32_t connection, uint64_t serial);
 
 #endif

@@ -80,7 +80,7 @@ void client_list(struct lifecycle *lc, uint32_t connection, uint64_t serial)
 	free(rows);
 }
 
-static void add_report(struct message_served *served, const struct move_report *report)
+void client_add_report(struct message_served *served, const struct move_report *report)
 {
 	served->moved += report->moved;
 	served->already += report->already;
@@ -98,12 +98,12 @@ static void add_report(struct message_served *served, const struct move_report *
 
 static void do_one(struct lifecycle *lc, const struct message_serve *serve, uint32_t rule, struct message_served *served)
 {
-	const struct service_request request = {(enum service_verb)serve->verb, rule, serve->timeout_ns};
+	const struct service_request request = {.verb = (enum service_verb)serve->verb, .object = rule, .timeout_ns = serve->timeout_ns};
 	struct move_report report = {0};
 	struct errinfo error = {0};
 	enum sublet_err err = service_do(lc, &request, &report, &error);
 
-	add_report(served, &report);
+	client_add_report(served, &report);
 	if (!err)
 		return;
 	served->error = err;
@@ -162,7 +162,40 @@ static void *worker_main(void *arg)
 	while (!client->stop) {
 		struct client_request request;
 		struct protocol_message answer;
+		struct errinfo error;
 
+		/* before the steps of the next one */
+		if (client->lost) {
+			client->lost = false;
+			ranked_unlock(&client->lock);
+			client_leave_barrier(lc);
+			ranked_lock(&client->lock);
+			continue;
+		}
+		if (client->events_count) {
+			const uint32_t phase = client->events[0];
+
+			client->events_count--;
+			memmove(client->events, client->events + 1, client->events_count * sizeof(client->events[0]));
+			ranked_unlock(&client->lock);
+			if (client_arrive(lc, phase, false, &error))
+				log_limited(LOG_SESSION, LOG_WARN, WHOSE_NONE, "an event of the program begins no phase: %s", error.text);
+			ranked_lock(&client->lock);
+			continue;
+		}
+		if (client->steps_count) {
+			const struct client_step step = client->steps[0];
+
+			client->steps_count--;
+			memmove(client->steps, client->steps + 1, client->steps_count * sizeof(client->steps[0]));
+			/* as with requests below */
+			if (step.connection != client->connection || client->socket.fd < 0)
+				continue;
+			ranked_unlock(&client->lock);
+			client_do_step(lc, step.connection, step.barrier, &step.step);
+			ranked_lock(&client->lock);
+			continue;
+		}
 		if (!client->requests_count) {
 			client_wait(client, UINT64_MAX);
 			continue;
@@ -230,5 +263,57 @@ void client_serve(struct lifecycle *lc, uint32_t connection, const struct protoc
 		protocol_begin(&answer, PROTOCOL_SERVING, message->header.serial);
 	}
 	client_send(client, connection, &answer, -1);
+	ranked_unlock(&client->lock);
+}
+
+void client_note_event(void *arg, uint32_t phase)
+{
+	struct lifecycle *lc = arg;
+	struct client *client = &lc->client;
+
+	ranked_lock(&client->lock);
+	/* repeated by each microbatch, it is one */
+	if (client->events_count < CLIENT_EVENTS && !client->stop && client->socket.fd >= 0 &&
+		(!client->events_count || client->events[client->events_count - 1] != phase) && !ensure_worker(lc)) {
+		client->events[client->events_count++] = phase;
+		pthread_cond_broadcast(&client->changed);
+	}
+	ranked_unlock(&client->lock);
+}
+
+/* The coordinator asks for the next one when it has the answer, or has given up on it: what was not begun by then is in vain, and a
+ * process that was stopped finds any number. The way back is gone all the same. Caller holds the lock. */
+static void drop_overtaken(struct client *client, uint32_t step)
+{
+	uint32_t kept = 0;
+
+	if (step == PROTOCOL_STEP_ACQUIRE) /* asked along with the one before it */
+		return;
+	for (uint32_t i = 0; i < client->steps_count; i++)
+		if (client->steps[i].step.step == PROTOCOL_STEP_REVERSE && step != PROTOCOL_STEP_REVERSE)
+			client->steps[kept++] = client->steps[i];
+	client->steps_count = kept;
+}
+
+void client_queue_step(struct lifecycle *lc, uint32_t connection, const struct protocol_message *message)
+{
+	struct client *client = &lc->client;
+	struct protocol_message answer;
+
+	ranked_lock(&client->lock);
+	drop_overtaken(client, message->step.step);
+	if (client->steps_count == CLIENT_STEPS) {
+		/* nobody of ours asks for so many */
+	} else if (!ensure_worker(lc)) {
+		client->steps[client->steps_count++] = (struct client_step){connection, message->header.serial, message->step};
+		pthread_cond_broadcast(&client->changed);
+	} else {
+		protocol_begin(&answer, PROTOCOL_STEPPED, message->header.serial);
+		answer.stepped.step = message->step.step;
+		answer.stepped.served.error = SUBLET_ERR_SYSTEM;
+		protocol_text(answer.stepped.served.text, sizeof(answer.stepped.served.text),
+			"no thread for requests can be started (limit of threads or processes)");
+		client_send(client, connection, &answer, -1);
+	}
 	ranked_unlock(&client->lock);
 }

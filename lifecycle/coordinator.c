@@ -158,6 +158,7 @@ enum sublet_err coordinator_new(struct coordinator **ret, const struct coordinat
 	if (!c)
 		return errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "out of memory");
 	c->folder_fd = c->lock_fd = c->listener = c->epoll = c->signals = c->spare_fd = c->policy_fd = -1;
+	c->barrier.phase = c->barrier.to = POLICY_NONE;
 	c->session = config->session;
 	c->policy_name = config->policy_name;
 	c->linger_ns = config->linger_ns;
@@ -220,6 +221,8 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 	case PROTOCOL_JOINED:
 		memcpy(peer->role, message->joined.role, sizeof(peer->role));
 		text_make_printable(peer->role);
+		peer->joined = true;
+		barrier_tell(c, peer);
 		break;
 	case PROTOCOL_CREDIT:
 	case PROTOCOL_GIVE:
@@ -229,6 +232,15 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		break;
 	case PROTOCOL_LISTED:
 		good = request_listed(c, peer, message);
+		break;
+	case PROTOCOL_ARRIVE:
+		barrier_arrive(c, peer, message->header.serial, message->arrive.phase, message->arrive.timeout_ns);
+		break;
+	case PROTOCOL_STEPPED:
+		good = barrier_stepped(c, peer, message);
+		break;
+	case PROTOCOL_TOLD:
+		good = request_told(c, peer, message, fd);
 		break;
 	case PROTOCOL_SERVING:
 		good = request_serving(c, peer, message->header.serial);
@@ -256,6 +268,12 @@ static void handle_control(struct coordinator *c, struct peer *peer, const struc
 		break;
 	case PROTOCOL_ASK_SERVE:
 		request_serve(c, peer, message);
+		break;
+	case PROTOCOL_ASK_INVENTORY:
+		request_inventory(c, peer, serial);
+		break;
+	case PROTOCOL_ASK_PHASE:
+		barrier_arrive(c, peer, serial, message->arrive.phase, message->arrive.timeout_ns);
 		break;
 	case PROTOCOL_ASK_STOP:
 		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "stopped by 'sublet ctl stop'");
@@ -335,10 +353,11 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 /* Deadlines of everybody. Returns when the next one is. */
 static uint64_t keep_time(struct coordinator *c)
 {
-	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now);
+	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now);
 	bool alone = true;
 
 	next = away < next ? away : next;
+	next = due < next ? due : next;
 
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
 		uint64_t until = peer->since_ns + HELLO_WAIT_MS * CLOCK_NS_PER_MS;
@@ -417,6 +436,7 @@ void coordinator_free(struct coordinator *c)
 	close_fd(c->lock_fd); /* before the peers are let go: who waited for this end may serve the session next */
 	peers_drop_all(c);
 	requests_release(c);
+	barrier_release(c);
 	peers_bury(c);
 	pool_release(&c->pool);
 	if (c->policy_bytes)

@@ -77,6 +77,7 @@ static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 	peer->pidfd = -1;
 	peer->dropped = true;
 	requests_peer_gone(c, peer);
+	barrier_peer_gone(c, peer);
 	if (peer->kind == PEER_CLIENT)
 		pool_client_gone(c, peer, process_ended);
 }
@@ -100,6 +101,7 @@ static void disconnect(struct coordinator *c, struct peer *peer)
 	}
 	close_socket(c, peer);
 	requests_peer_gone(c, peer);
+	barrier_peer_gone(c, peer);
 	peer->away_since_ns = clock_now_ns();
 }
 
@@ -157,6 +159,7 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
 	if (!process_ended && peer->keeps && peer->pidfd >= 0) {
 		close_socket(c, peer);
 		requests_peer_gone(c, peer);
+		barrier_peer_gone(c, peer);
 		return;
 	}
 	if (peer->kind == PEER_CLIENT || peer->keeps)

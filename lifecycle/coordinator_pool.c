@@ -1,5 +1,6 @@
 /* lifecycle/coordinator_pool.c
  * The ledger of host bytes, and the descriptors that keep extents beyond the end of who made them.
+ * Credits that a barrier waits for are another matter: docs/barrier.md, R8, R9 and R19.
  * Invariant: used = what the clients have credit for + the extents of ended ones; a credit never lifts it above the cap. */
 #include "lifecycle/coordinator_priv.h"
 

@@ -43,6 +43,9 @@ struct peer {
 	uint64_t away_since_ns; /* of a client whose process lives on without its connection; 0: it has one */
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
+	bool joined;   /* has read the policy */
+	bool triggers; /* has arrived at some phase: it counts for a quorum */
+	bool in_barrier, asked_step, asked_release; /* the barrier's */
 	bool keeps;    /* a `sublet run`: reason enough to stay */
 	bool dropped;
 	bool wants_write; /* as epoll knows it */
@@ -54,12 +57,14 @@ struct peer {
 	struct watch socket_watch, process_watch;
 };
 
+enum request_kind { REQUEST_STATUS, REQUEST_SERVE, REQUEST_INVENTORY };
+
 /* Asked by a command. */
 struct request {
 	struct request *next;
 	struct peer *control; /* NULL: gone meanwhile */
 	uint64_t serial;
-	bool is_status;
+	enum request_kind kind;
 	bool is_cut; /* not all clients could be asked */
 	uint32_t waiting; /* asked entries without an answer */
 	uint32_t count;	  /* of rows sent */
@@ -95,6 +100,41 @@ struct pool {
 	uint32_t count, count_max;
 };
 
+enum barrier_step {
+	STEP_PLAN = PROTOCOL_STEP_PLAN,
+	STEP_HOLD = PROTOCOL_STEP_HOLD,
+	STEP_REOPEN = PROTOCOL_STEP_REOPEN,
+	STEP_REVERSE = PROTOCOL_STEP_REVERSE,
+	STEP_OPEN = PROTOCOL_STEP_OPEN,
+	STEP_MOVE = PROTOCOL_STEP_COUNT, /* RELEASE and ACQUIRE */
+	STEP_PAUSE, /* between a hold that failed and the next: nobody is asked anything */
+};
+
+/* Somebody wants @phase to begin. */
+struct arrival {
+	struct arrival *next;
+	struct peer *peer; /* NULL: gone */
+	uint64_t serial;   /* of what it waits for */
+	uint32_t phase;
+	uint32_t rows; /* told a command so far */
+	uint64_t timeout_ns, since_ns;
+	bool due;
+};
+
+struct barrier {
+	uint64_t clock; /* phases that have begun; 0: none yet */
+	uint32_t phase; /* that is in force, or POLICY_NONE */
+	bool active;
+	uint64_t id;
+	uint32_t to;
+	enum barrier_step step;
+	uint64_t since_ns, deadline_ns, step_deadline_ns, try_ns, pause_until_ns;
+	bool moves, failed, good, releasing;
+	uint64_t moved_bytes;
+	char text[PROTOCOL_TEXT_BYTES]; /* why it failed */
+	struct arrival *arrivals, *answering; /* in the order they came */
+};
+
 struct coordinator {
 	const char *session;
 	int folder_fd, lock_fd, listener, epoll, signals, spare_fd;
@@ -112,6 +152,7 @@ struct coordinator {
 	struct asked *asked;
 	uint32_t asked_count;
 	struct pool pool;
+	struct barrier barrier;
 	struct watch listener_watch, signals_watch;
 };
 
@@ -143,8 +184,11 @@ const char *peer_name(const struct peer *peer, char *text, size_t room);
 
 void request_status(struct coordinator *c, struct peer *control, uint64_t serial);
 void request_serve(struct coordinator *c, struct peer *control, const struct protocol_message *message);
+void request_inventory(struct coordinator *c, struct peer *control, uint64_t serial);
 /* Answers of clients. False: nobody asked that. */
 bool request_listed(struct coordinator *c, struct peer *client, const struct protocol_message *message);
+/* *@fd is taken over, and set to -1, where it is passed on. */
+bool request_told(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd);
 bool request_serving(struct coordinator *c, struct peer *client, uint64_t serial);
 bool request_served(struct coordinator *c, struct peer *client, const struct protocol_message *message);
 /* @peer is gone: its questions lapse, and what it was asked is answered for it. */
@@ -155,6 +199,20 @@ void requests_release(struct coordinator *c);
 /* The last message of an answer. */
 void control_end(struct coordinator *c, struct peer *control, uint64_t serial, uint32_t count, enum sublet_err error,
 	const char *text);
+
+/* ---- coordinator_barrier.c ---- */
+
+/* @peer wants @phase to begin. Answered with PHASE (and END for a command) when it has, or will not. */
+void barrier_arrive(struct coordinator *c, struct peer *peer, uint64_t serial, uint32_t phase, uint64_t timeout_ns);
+/* An answer of a client. False: nobody asked that. */
+bool barrier_stepped(struct coordinator *c, struct peer *peer, const struct protocol_message *message);
+void barrier_peer_gone(struct coordinator *c, struct peer *peer);
+/* Tell @peer which phase is in force. */
+void barrier_tell(struct coordinator *c, struct peer *peer);
+/* What is due. Returns when to call again, UINT64_MAX: after the next message. */
+uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns);
+void barrier_release(struct coordinator *c);
+const char *barrier_phase_name(const struct coordinator *c, uint32_t phase);
 
 /* ---- coordinator_pool.c ---- */
 

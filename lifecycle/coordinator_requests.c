@@ -26,7 +26,7 @@ void control_end(struct coordinator *c, struct peer *control, uint64_t serial, u
 	peer_send(c, control, &message, -1, -1);
 }
 
-static struct request *new_request(struct coordinator *c, struct peer *control, uint64_t serial, bool is_status)
+static struct request *new_request(struct coordinator *c, struct peer *control, uint64_t serial, enum request_kind kind)
 {
 	struct request *request = calloc(1, sizeof(*request));
 
@@ -36,7 +36,7 @@ static struct request *new_request(struct coordinator *c, struct peer *control, 
 	}
 	request->control = control;
 	request->serial = serial;
-	request->is_status = is_status;
+	request->kind = kind;
 	request->next = c->requests;
 	c->requests = request;
 	return request;
@@ -82,18 +82,29 @@ static void ask(struct coordinator *c, struct request *request, struct peer *cli
 		peer_send(c, client, message, -1, -1);
 }
 
-void request_status(struct coordinator *c, struct peer *control, uint64_t serial)
+/* Ask every client what it has. */
+static void ask_all(struct coordinator *c, struct peer *control, uint64_t serial, enum request_kind kind, enum protocol_type question)
 {
-	struct request *request = new_request(c, control, serial, true);
+	struct request *request = new_request(c, control, serial, kind);
 
 	for (struct peer *peer = c->peers; request && peer; peer = peer->next) {
 		struct protocol_message message;
 
 		if (peer->dropped || peer->fd < 0 || peer->kind != PEER_CLIENT)
 			continue;
-		protocol_begin(&message, PROTOCOL_LIST, ++c->next_serial);
+		protocol_begin(&message, question, ++c->next_serial);
 		ask(c, request, peer, &message, PROTOCOL_ALL, LIST_WAIT_MS * CLOCK_NS_PER_MS, 0);
 	}
+}
+
+void request_status(struct coordinator *c, struct peer *control, uint64_t serial)
+{
+	ask_all(c, control, serial, REQUEST_STATUS, PROTOCOL_LIST);
+}
+
+void request_inventory(struct coordinator *c, struct peer *control, uint64_t serial)
+{
+	ask_all(c, control, serial, REQUEST_INVENTORY, PROTOCOL_TELL);
 }
 
 static bool is_meant(const struct peer *peer, const struct message_ask_serve *ask)
@@ -138,11 +149,15 @@ void request_serve(struct coordinator *c, struct peer *control, const struct pro
 	struct request *request;
 	char text[PROTOCOL_TEXT_BYTES];
 
+	if (c->barrier.active) {
+		control_end(c, control, serial, 0, SUBLET_ERR_INVALID, "the session is between two phases; try again when the next has begun");
+		return;
+	}
 	if (!may_all(c, wanted, text, sizeof(text))) {
 		control_end(c, control, serial, 0, SUBLET_ERR_INVALID, text);
 		return;
 	}
-	request = new_request(c, control, serial, false);
+	request = new_request(c, control, serial, REQUEST_SERVE);
 	for (struct peer *peer = c->peers; request && peer; peer = peer->next) {
 		if (!is_meant(peer, wanted))
 			continue;
@@ -182,7 +197,7 @@ bool request_listed(struct coordinator *c, struct peer *client, const struct pro
 	struct message_row *rows;
 
 	/* an answer that came too late is none to complain of */
-	if (!asked || !asked->request->is_status)
+	if (!asked || asked->request->kind != REQUEST_STATUS)
 		return message->header.serial <= c->next_serial;
 	if (asked->rows_count + listed->count > POLICY_RULES_MAX + 1)
 		return false;
@@ -199,11 +214,44 @@ bool request_listed(struct coordinator *c, struct peer *client, const struct pro
 	return true;
 }
 
+/* Passed on as it is: who asked looks at it. @fd is taken over; -1: there is none, @asked did not say. */
+static void say_inventory(struct coordinator *c, struct asked *asked, uint64_t bytes, int fd)
+{
+	struct request *request = asked->request;
+	struct protocol_message message;
+
+	done(asked, fd >= 0);
+	if (!request->control) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	protocol_begin(&message, PROTOCOL_INVENTORY, request->serial);
+	message.inventory.client = asked->who;
+	message.inventory.client.answered = fd >= 0;
+	message.inventory.bytes = fd >= 0 ? bytes : 0;
+	request->count++;
+	peer_send(c, request->control, &message, fd, -1);
+}
+
+bool request_told(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd)
+{
+	struct asked *asked = find(c, client, message->header.serial);
+
+	if ((*fd >= 0) != (message->told.bytes > 0))
+		return false;
+	if (asked && asked->request->kind == REQUEST_INVENTORY) {
+		say_inventory(c, asked, message->told.bytes, *fd);
+		*fd = -1;
+	}
+	return asked || message->header.serial <= c->next_serial;
+}
+
 bool request_serving(struct coordinator *c, struct peer *client, uint64_t serial)
 {
 	struct asked *asked = find(c, client, serial);
 
-	if (asked && !asked->request->is_status)
+	if (asked && asked->request->kind == REQUEST_SERVE)
 		asked->deadline_ns = asked->served_deadline_ns;
 	return asked || serial <= c->next_serial;
 }
@@ -240,21 +288,28 @@ bool request_served(struct coordinator *c, struct peer *client, const struct pro
 {
 	struct asked *asked = find(c, client, message->header.serial);
 
-	if (asked && !asked->request->is_status)
+	if (asked && asked->request->kind == REQUEST_SERVE)
 		say_outcome(c, asked, &message->served);
 	return asked || message->header.serial <= c->next_serial;
+}
+
+/* No answer will come; @text says why where that is told. */
+static void give_up(struct coordinator *c, struct asked *asked, const char *text)
+{
+	if (asked->request->kind == REQUEST_STATUS)
+		done(asked, false);
+	else if (asked->request->kind == REQUEST_INVENTORY)
+		say_inventory(c, asked, 0, -1);
+	else
+		say_failed(c, asked, text);
 }
 
 /* Whom it was asked of is gone. */
 static void lapse(struct coordinator *c, struct asked *asked)
 {
 	asked->client = NULL;
-	if (asked->done)
-		return;
-	if (asked->request->is_status)
-		done(asked, false);
-	else
-		say_failed(c, asked, "it has left before it answered");
+	if (!asked->done)
+		give_up(c, asked, "it has left before it answered");
 }
 
 void requests_peer_gone(struct coordinator *c, struct peer *peer)
@@ -294,6 +349,9 @@ static void send_status(struct coordinator *c, struct request *request)
 	message.session.pool_bytes = c->pool.cap_bytes;
 	message.session.pool_used_bytes = pool_used_bytes(c);
 	message.session.pool_kept_bytes = c->pool.orphan_bytes;
+	message.session.clock = c->barrier.clock;
+	message.session.phase = c->barrier.phase;
+	message.session.to_phase = c->barrier.active ? c->barrier.to : POLICY_NONE;
 	protocol_text(message.session.policy_name, sizeof(message.session.policy_name), c->policy_name);
 	text_make_printable(message.session.policy_name);
 	for (const struct asked *asked = c->asked; asked; asked = asked->next)
@@ -341,7 +399,7 @@ static void finish(struct coordinator *c)
 			at = &request->next;
 			continue;
 		}
-		if (request->is_status && request->control)
+		if (request->kind == REQUEST_STATUS && request->control)
 			send_status(c, request);
 		if (request->control)
 			control_end(c, request->control, request->serial, request->count,
@@ -364,13 +422,10 @@ uint64_t requests_expire(struct coordinator *c, uint64_t now_ns)
 			next = asked->deadline_ns < next ? asked->deadline_ns : next;
 			continue;
 		}
-		if (asked->request->is_status)
-			done(asked, false);
-		else
-			say_failed(c, asked,
-				asked->deadline_ns == asked->served_deadline_ns
-					? "it has begun and not finished; see its log, and 'sublet ctl status' later"
-					: "it does not answer (stopped, or very busy); it may still do it later");
+		give_up(c, asked,
+			asked->deadline_ns == asked->served_deadline_ns
+				? "it has begun and not finished; see its log, and 'sublet ctl status' later"
+				: "it does not answer (stopped, or very busy); it may still do it later");
 	}
 	finish(c);
 	return next;

@@ -42,6 +42,7 @@ static void free_slot(struct gate_slot *slot)
 	__atomic_store_n(&slot->callbacks, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->waiting, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->kernel, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->tag, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->depth, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&slot->thread, 0, __ATOMIC_RELEASE);
 }
@@ -155,6 +156,20 @@ static struct gate_slot *own_slot(void)
 	}
 	errno = saved_errno;
 	return gate_own_slot;
+}
+
+const char *gate_tag(void)
+{
+	return gate_own_slot ? __atomic_load_n(&gate_own_slot->tag, __ATOMIC_RELAXED) : NULL;
+}
+
+bool gate_set_tag(const char *tag)
+{
+	struct gate_slot *slot = tag ? own_slot() : gate_own_slot;
+
+	if (slot)
+		__atomic_store_n(&slot->tag, tag, __ATOMIC_RELAXED);
+	return slot || !tag;
 }
 
 const struct gate_slot *gate_busy_slot(bool waiting)

@@ -36,6 +36,7 @@ struct gate_slot {
 	int thread;         /* its id; 0: free */
 	const char *entry;  /* the entry point last called, a string for good */
 	const void *kernel; /* the CUfunction or CUkernel last launched, NULL once its code may be unloaded */
+	const char *tag;    /* what the thread has said its allocations are, a string for good, or NULL */
 } __attribute__((aligned(64)));
 
 enum gate_bits {
@@ -105,6 +106,11 @@ void gate_leave(struct gate_slot *slot);
 /* Around a call-back that the driver makes. Pass on what begin returned, which may be NULL. */
 struct gate_slot *gate_callback_begin(void);
 void gate_callback_end(struct gate_slot *slot);
+
+/* The tag of the calling thread (lifecycle/callers/caller.h), kept here since the slot is all that Sublet has per thread. False: no slot
+ * could be made. */
+const char *gate_tag(void);
+bool gate_set_tag(const char *tag);
 
 /* Code is about to be unloaded, or a context to end: kernels are no longer asked for their names. No driver call. */
 void gate_kernels_gone(struct gate *gate);

@@ -35,6 +35,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	callbacks_init(&lc->callbacks);
 	captures_init(&lc->captures, &lc->driver);
 	contexts_init(&lc->contexts, &lc->driver);
+	sites_init(&lc->sites);
 	records_init(&lc->records, &lc->granules);
 	reclaim_init(&lc->reclaim);
 	host_pool_init(&lc->host_pool);
@@ -70,6 +71,7 @@ void lifecycle_release(struct lifecycle *lc)
 	native_release(&lc->native);
 	ranked_lock_release(&lc->arena_lock);
 	records_release(&lc->records);
+	sites_release(&lc->sites);
 	contexts_release(&lc->contexts, true);
 	captures_release(&lc->captures);
 	callbacks_release(&lc->callbacks);

@@ -12,6 +12,7 @@
 #include "lifecycle/arena.h"
 #include "lifecycle/backing.h"
 #include "lifecycle/callbacks.h"
+#include "lifecycle/callers/sites.h"
 #include "lifecycle/captures.h"
 #include "lifecycle/client.h"
 #include "lifecycle/contexts.h"
@@ -26,6 +27,7 @@
 #include "lifecycle/records.h"
 #include "lifecycle/service.h"
 #include "lifecycle/stats.h"
+#include "lifecycle/triggers.h"
 
 struct lifecycle_config {
 	uint64_t min_size_bytes;  /* smaller requests stay native */
@@ -39,6 +41,8 @@ struct lifecycle_config {
 	bool verify;              /* compare what comes back from host memory with what was left there; costs a pass of the CPU */
 	bool poisons;             /* fill pages that come without contents... */
 	unsigned char poison;     /* ...with this byte */
+	unsigned caller_wants;    /* enum caller_wants: what is kept of each allocation's caller, whatever the policy asks */
+	struct triggers *triggers; /* borrowed; told the policy each time there is a new one; may be NULL */
 	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
 };
 
@@ -64,6 +68,8 @@ struct lifecycle {
 	struct driver driver;
 	struct lifecycle_config config;
 	uint64_t copied_extent_bytes; /* extents whose bytes may have to be copied are of this size; 0: as the others. Atomic */
+	unsigned caller_wants; /* enum caller_wants, made ready; atomic */
+	struct sites sites;
 	struct stats_page *stats;
 	int device_count;
 	struct device_state devices[STATS_DEVICES];

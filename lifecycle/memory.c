@@ -66,8 +66,8 @@ static enum sublet_err prepare(struct lifecycle *lc, struct allocation *allocati
 
 /* Commit. Peers that were enabled or disabled since the pages were mapped are given or lose their rights first. From here on
  * another thread may end the record's context and with it the record: it is counted before, and not looked at after. */
-static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocation, struct rights *rights,
-	struct errinfo *reterr)
+static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocation, const struct caller *caller,
+	struct rights *rights, struct errinfo *reterr)
 {
 	struct stats_device *stats = &lc->stats->device[allocation->device];
 	uint64_t span_bytes = allocation->span_bytes, size_bytes = allocation->size_bytes;
@@ -92,7 +92,7 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 		}
 	}
 	stats_allocated(stats, span_bytes, size_bytes);
-	allocation->rule = client_rule(&lc->client, allocation);
+	allocation->rule = client_rule(&lc->client, allocation, caller);
 	published = records_publish_locked(&lc->records, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (published)
@@ -102,7 +102,8 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
 
-static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, struct errinfo *reterr)
+static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, const struct caller *caller,
+	struct errinfo *reterr)
 {
 	struct reclaim_room room;
 	struct rights rights;
@@ -116,7 +117,7 @@ static enum sublet_err create(struct lifecycle *lc, struct allocation *allocatio
 		 reclaim_make_room(lc, allocation->device, allocation->span_bytes, &room));
 	if (err)
 		return err;
-	return publish(lc, allocation, &rights, reterr);
+	return publish(lc, allocation, caller, &rights, reterr);
 }
 
 /* cuMemAlloc and cuMemFreeAsync tell the error of a lost context; the calls that do their work here need no context. */
@@ -132,8 +133,9 @@ static CUresult error_of_lost(struct lifecycle *lc, CUcontext context)
 }
 
 enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdeviceptr *ret_address, CUresult *ret_result,
-	enum stats_native *ret_why)
+	enum stats_native *ret_why, void *return_address)
 {
+	struct caller caller;
 	struct allocation *allocation;
 	struct device_state *state;
 	struct driver_scope scope;
@@ -179,8 +181,10 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 
 	address = allocation->address;
 	span_bytes = allocation->span_bytes;
+	caller_find(__atomic_load_n(&lc->caller_wants, __ATOMIC_ACQUIRE), return_address, &caller);
+	allocation->site = sites_find(&lc->sites, &caller);
 	driver_enter(&lc->driver, &scope);
-	err = create(lc, allocation, &error);
+	err = create(lc, allocation, &caller, &error);
 	driver_leave(&lc->driver, &scope);
 	if (err == SUBLET_OK) {
 		*ret_address = address;

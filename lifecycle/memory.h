@@ -13,9 +13,10 @@ enum memory_verdict {
 /* cuMemAlloc of @size_bytes. Managed from min_size up, with a device of VMM, a current context that is not lost and no
  * capture under way; PASS otherwise, and then *ret_why says how the driver's memory is to be counted. Out of memory is
  * answered only after pending frees were waited for and kept extents given back; *ret_address is set on CUDA_SUCCESS only.
+ * @return_address: of the entry point, by which the calling library is found; may be NULL.
  * Calls the driver, holds no lock meanwhile. Source: cuMemAlloc; DESIGN.md 5. */
 enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdeviceptr *ret_address, CUresult *ret_result,
-	enum stats_native *ret_why);
+	enum stats_native *ret_why, void *return_address);
 
 /* cuMemFree of @address. PASS for whatever is not the start of a managed allocation. The answer is CUDA_SUCCESS, or the
  * error of a lost context, as the driver's own call would give it; then the allocation stays. */

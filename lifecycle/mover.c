@@ -101,6 +101,33 @@ void mover_forget(struct mover *mover)
 	mover->stop = true;
 }
 
+/* ---- room ---- */
+
+#define ROOM_LOOK_NS 300000ull
+
+void mover_room(struct lifecycle *lc, enum mover_room room, uint64_t wait_ns)
+{
+	__atomic_store_n(&lc->mover.room_until_ns, clock_now_ns() + wait_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&lc->mover.room, room, __ATOMIC_RELEASE);
+}
+
+bool mover_wait_for_room(struct lifecycle *lc, bool *last_try)
+{
+	const int room = __atomic_load_n(&lc->mover.room, __ATOMIC_ACQUIRE);
+
+	if (__atomic_load_n(&lc->mover.stop, __ATOMIC_ACQUIRE))
+		return false;
+	if (room == MOVER_ROOM_COMES && clock_now_ns() < __atomic_load_n(&lc->mover.room_until_ns, __ATOMIC_RELAXED)) {
+		clock_sleep_ns(ROOM_LOOK_NS);
+		return true;
+	}
+	/* it may have come between the try and the word that it has */
+	if (room == MOVER_NO_ROOM || *last_try)
+		return false;
+	*last_try = true;
+	return true;
+}
+
 /* ---- choosing ---- */
 
 uint64_t mover_holes(struct lifecycle *lc)

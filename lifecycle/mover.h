@@ -4,7 +4,10 @@
  *
  * A request is done or undone. Host extents for all of it are taken before a byte moves; when something fails later, what has
  * moved is brought back (host copies are kept until the end for that), and what cannot be brought back stays where it is, whole.
- * Not so a discard, and not what SUBLET_VERIFY finds wrong: there the others go on. */
+ * Not so a discard, and not what SUBLET_VERIFY finds wrong: there the others go on.
+ *
+ * That is for one process at a time. Where several exchange their room at a barrier host memory may be full, so credits have to come
+ * extent by extent, in both directions at once, and host copies go back at each commit (docs/barrier.md, R9 to R11, R16). */
 #ifndef SUBLET_LIFECYCLE_MOVER_H
 #define SUBLET_LIFECYCLE_MOVER_H
 
@@ -14,7 +17,16 @@
 #include "lifecycle/residency.h"
 #include "lifecycle/stats.h"
 
+/* Does room on the device come from other processes, while something here is brought to it? */
+enum mover_room {
+	MOVER_NO_ROOM,	  /* nobody gives any: full is full */
+	MOVER_ROOM_COMES, /* others release at this moment: wait for it */
+	MOVER_ROOM_CAME,  /* all have released: once more, then full is full */
+};
+
 struct mover {
+	int room; /* enum mover_room, atomic */
+	uint64_t room_until_ns; /* atomic; waited for at most until then */
 	struct copy_lane lanes[STATS_DEVICES]; /* the moving thread's */
 	bool unsure; /* pages of an earlier move may wait for copies that the driver did not tell the end of; the moving thread's */
 	bool stop;   /* atomic: the process ends; no further allocation is begun, those under way get there */
@@ -49,6 +61,11 @@ bool mover_would_move(struct lifecycle *lc, const struct move_request *request, 
 
 /* Allocations in host or empty: as long as there is one the gate stays shut. */
 uint64_t mover_holes(struct lifecycle *lc);
+
+/* From now on; COMES holds for @wait_ns at most. Any thread. */
+void mover_room(struct lifecycle *lc, enum mover_room room, uint64_t wait_ns);
+/* The device is full: after a short while true if it is worth another try. @last_try: false at the first call of a move. */
+bool mover_wait_for_room(struct lifecycle *lc, bool *last_try);
 
 /* Unit tests: the streams go. */
 void mover_release(struct lifecycle *lc);

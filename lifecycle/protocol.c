@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "lifecycle/inventory.h"
+
 enum fds_wanted { FDS_NONE, FDS_ONE, FDS_MAYBE };
 
 struct kind {
@@ -98,6 +100,11 @@ static bool served_is_good(const struct message_served *served)
 	       served->holes <= PROTOCOL_AMOUNT_MAX && served->total_ns <= INT64_MAX && ENDS(served->text);
 }
 
+static bool client_is_good(const struct message_client *client)
+{
+	return client->answered <= 1 && ENDS(client->role) && ENDS(client->command);
+}
+
 /* Are the values of the body within bounds? Its size is known to be right. */
 static bool body_is_good(const struct protocol_message *m)
 {
@@ -131,13 +138,29 @@ static bool body_is_good(const struct protocol_message *m)
 	case PROTOCOL_SESSION:
 		return ENDS(m->session.policy_name);
 	case PROTOCOL_CLIENT:
-		return m->client.answered <= 1 && ENDS(m->client.role) && ENDS(m->client.command);
+		return client_is_good(&m->client);
 	case PROTOCOL_ASK_SERVE:
 		return ask_serve_is_good(&m->ask_serve);
 	case PROTOCOL_OUTCOME:
 		return ENDS(m->outcome.role) && ENDS(m->outcome.command) && served_is_good(&m->outcome.served);
 	case PROTOCOL_END:
 		return m->end.error < SUBLET_ERR_COUNT && ENDS(m->end.text);
+	case PROTOCOL_TOLD:
+		return m->told.bytes <= INVENTORY_BYTES_MAX;
+	case PROTOCOL_INVENTORY:
+		return m->inventory.bytes <= INVENTORY_BYTES_MAX && client_is_good(&m->inventory.client);
+	case PROTOCOL_ARRIVE:
+	case PROTOCOL_ASK_PHASE:
+		return m->arrive.timeout_ns <= INT64_MAX;
+	case PROTOCOL_PHASE:
+		return m->phase.error < SUBLET_ERR_COUNT && ENDS(m->phase.text);
+	case PROTOCOL_STEP:
+		return m->step.step < PROTOCOL_STEP_COUNT && m->step.arrived <= 1 && m->step.timeout_ns <= INT64_MAX &&
+		       m->step.patience_ns <= INT64_MAX;
+	case PROTOCOL_STEPPED:
+		return m->stepped.step < PROTOCOL_STEP_COUNT && served_is_good(&m->stepped.served);
+	case PROTOCOL_TELL:
+	case PROTOCOL_ASK_INVENTORY:
 	case PROTOCOL_LIST:
 	case PROTOCOL_SERVING:
 	case PROTOCOL_ASK_STATUS:

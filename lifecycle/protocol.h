@@ -15,7 +15,7 @@
 #include "policy/decide.h"
 
 #define PROTOCOL_MAGIC 0x544c4253u /* "SBLT" */
-#define PROTOCOL_VERSION 2u
+#define PROTOCOL_VERSION 3u
 
 enum {
 	PROTOCOL_ROLE_BYTES = 68,     /* a policy's name has 64 letters at most */
@@ -122,6 +122,9 @@ struct message_session {
 	uint64_t pool_bytes;	  /* cap */
 	uint64_t pool_used_bytes; /* what all processes hold, and what is kept */
 	uint64_t pool_kept_bytes; /* of processes that have ended */
+	uint64_t clock;	   /* phases that have begun */
+	uint32_t phase;	   /* that is in force, or POLICY_NONE */
+	uint32_t to_phase; /* of the barrier under way, or POLICY_NONE */
 	char policy_name[PROTOCOL_TEXT_BYTES]; /* empty: none */
 };
 
@@ -152,6 +155,55 @@ struct message_outcome {
 	struct message_served served;
 };
 
+enum protocol_step {
+	PROTOCOL_STEP_PLAN,    /* how much would you move? */
+	PROTOCOL_STEP_HOLD,    /* shut the gate and drain, within timeout_ns */
+	PROTOCOL_STEP_REOPEN,  /* not all were held */
+	PROTOCOL_STEP_RELEASE, /* move what leaves the device */
+	PROTOCOL_STEP_ACQUIRE, /* and what comes to it: asked along with RELEASE, done behind it */
+	PROTOCOL_STEP_ROOM,    /* all processes have released: no more room will come. No answer */
+	PROTOCOL_STEP_REVERSE, /* back to where it was at the hold */
+	PROTOCOL_STEP_OPEN,    /* open the gate, unless there are holes */
+	PROTOCOL_STEP_COUNT
+};
+
+struct message_arrive {
+	uint32_t phase; /* number in the policy */
+	uint32_t spare; /* 0 */
+	uint64_t timeout_ns; /* for the barrier; 0: the policy's */
+};
+
+struct message_phase {
+	uint64_t clock; /* phases that have begun; 0: none yet, and phase is POLICY_NONE */
+	uint32_t phase;
+	uint32_t error; /* enum sublet_err: the phase that was asked for did not begin */
+	char text[PROTOCOL_TEXT_BYTES];
+};
+
+struct message_step {
+	uint32_t step; /* enum protocol_step */
+	uint32_t phase;
+	uint32_t arrived; /* 1: the process's role has arrived there */
+	uint32_t spare;	  /* 0 */
+	uint64_t timeout_ns; /* HOLD: for this try */
+	uint64_t patience_ns; /* until the barrier is given up */
+};
+
+struct message_stepped {
+	uint32_t step;
+	uint32_t spare; /* 0 */
+	struct message_served served;
+};
+
+struct message_told {
+	uint64_t bytes; /* of the file that comes along; 0: none does, there was no memory for it */
+};
+
+struct message_inventory {
+	struct message_client client;
+	uint64_t bytes; /* the same */
+};
+
 struct message_end {
 	uint32_t count; /* of what came before */
 	uint32_t error; /* enum sublet_err: the question could not be asked */
@@ -176,6 +228,12 @@ struct protocol_message {
 		struct message_ask_serve ask_serve;
 		struct message_outcome outcome;
 		struct message_end end;
+		struct message_told told;
+		struct message_arrive arrive;
+		struct message_phase phase;
+		struct message_step step;
+		struct message_stepped stepped;
+		struct message_inventory inventory;
 	};
 };
 

@@ -20,6 +20,7 @@ void records_init(struct records *records, struct granules *granules)
 	memset(records, 0, sizeof(*records));
 	records->granules = granules;
 	ranked_lock_init(&records->lock, RANK_RECORDS);
+	history_init(&records->history);
 }
 
 void records_release(struct records *records)
@@ -30,6 +31,7 @@ void records_release(struct records *records)
 		records->chunks = chunk->next;
 		munmap(chunk, CHUNK_BYTES);
 	}
+	history_release(&records->history);
 	ranked_lock_release(&records->lock);
 	memset(records, 0, sizeof(*records));
 }
@@ -62,10 +64,12 @@ struct allocation *records_new(struct records *records)
 		allocation->next = allocation->previous = NULL;
 		allocation->mark_count = 0;
 		allocation->marked = allocation->exposed = false;
-		allocation->moving = allocation->dead = allocation->hashed = false;
+		allocation->moving = allocation->dead = allocation->hashed = allocation->noted = false;
 		allocation->residency = RESIDENCY_DEVICE;
 		allocation->host = NULL;
 		allocation->rule = RULE_NONE;
+		allocation->site = NULL;
+		allocation->group = NULL;
 		allocation->buffer_id = 0;
 		allocation->serial = ++records->next_serial;
 	}
@@ -87,6 +91,10 @@ bool records_publish_locked(struct records *records, struct allocation *allocati
 {
 	if (!granules_set(records->granules, allocation->address, allocation->span_bytes, allocation, GRANULE_MANAGED))
 		return false;
+	if (allocation->state == ALLOCATION_DETACHED)
+		history_unfreed(allocation->group, allocation->since_ns);
+	else
+		history_add(&records->history, allocation);
 	allocation->state = ALLOCATION_LIVE;
 	allocation->previous = NULL;
 	allocation->next = records->live;
@@ -114,6 +122,7 @@ static struct allocation_view view_of(const struct allocation *allocation)
 static void detach_locked(struct records *records, struct allocation *allocation, struct detached *ret)
 {
 	granules_clear(records->granules, allocation->address, allocation->span_bytes);
+	history_freed(allocation->group, allocation->since_ns);
 	if (allocation->previous)
 		allocation->previous->next = allocation->next;
 	else

@@ -13,6 +13,7 @@
 #include "lifecycle/backing.h"
 #include "lifecycle/contexts.h"
 #include "lifecycle/granules.h"
+#include "lifecycle/history.h"
 #include "lifecycle/residency.h"
 
 #define MARKS_MAX 16 /* contexts a free can wait for by event; with more it synchronises */
@@ -35,10 +36,15 @@ struct allocation {
 	struct backing backing; /* what is mapped; RANK_RECORDS while live, the mover's while `moving`, the reclaimer's while detached */
 	struct host_extent *host; /* parked, host: the extents of the pool that hold its bytes, in order. As `backing` */
 	enum residency residency; /* RANK_RECORDS, changed by the mover only */
+	enum residency before;  /* RANK_RECORDS: at the hold of the barrier under way, when `noted` */
+	bool noted;             /* the same */
 	bool moving;            /* RANK_RECORDS: backing, host and residency are the mover's alone, until it says so */
 	bool dead;              /* RANK_RECORDS: freed while moving; the mover hands it to the reclaimer */
 	bool hashed;            /* the mover's: the hashes of `host` are those of its bytes */
 	uint32_t rule;          /* number in the policy, RULE_NONE before one is known; written before it is published */
+	const struct site *site; /* who made it, NULL: not looked for; the same */
+	struct history_group *group; /* others like it, NULL: too many; the same */
+	uint64_t since_ns;      /* the same */
 	uint64_t buffer_id;     /* RANK_RECORDS: answered while it is not on the device, new with each departure */
 	struct context_mark marks[MARKS_MAX]; /* the reclaimer's */
 	uint32_t mark_count;
@@ -57,6 +63,7 @@ struct records {
 	size_t live_count;
 	uint64_t next_serial;
 	uint64_t next_buffer_id; /* under lock */
+	struct history history;  /* under lock */
 	struct records_chunk *chunks;
 };
 

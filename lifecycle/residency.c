@@ -143,10 +143,11 @@ static size_t access_of(struct lifecycle *lc, const struct residency_move *move,
 }
 
 /* Freed memory and the cache are this process's own: they come back before a step counts as refused, as for a new allocation. */
-static bool worth_another_try(struct lifecycle *lc, const struct residency_move *move, CUresult result, uint64_t missing,
+static bool worth_another_try(struct lifecycle *lc, struct residency_move *move, CUresult result, uint64_t missing,
 	struct reclaim_room *room)
 {
-	return result == CUDA_ERROR_OUT_OF_MEMORY && reclaim_make_room(lc, move->allocation->device, missing, room);
+	return result == CUDA_ERROR_OUT_OF_MEMORY && (reclaim_make_room(lc, move->allocation->device, missing, room) ||
+							     mover_wait_for_room(lc, &move->last_try));
 }
 
 /* Device extents of the sizes of @host (of cut_at where it is NULL), mapped from @at on. Each copy is submitted as soon as

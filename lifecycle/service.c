@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "lifecycle/gate.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/phase.h"
 
 #define HOLD_DEADLINE_NS 250000000ull
 #define HOLD_TIMEOUT_NS 30000000000ull
@@ -60,6 +61,13 @@ void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *, uint32
 	lc->service.may_discard_arg = arg;
 }
 
+void service_set_wants(struct lifecycle *lc,
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg)
+{
+	lc->service.wants = wants;
+	lc->service.wants_arg = arg;
+}
+
 void service_forget(struct service *service)
 {
 	service->head = service->tail = NULL;
@@ -93,15 +101,18 @@ static void set_held(struct lifecycle *lc, bool held)
 {
 	ranked_lock(&lc->service.lock);
 	lc->service.held = held;
-	if (!held)
+	if (!held) {
 		lc->service.wanted = false;
+		lc->service.barrier_until_ns = 0;
+	}
 	pthread_cond_broadcast(&lc->service.changed);
 	ranked_unlock(&lc->service.lock);
 }
 
-static enum sublet_err hold(struct lifecycle *lc, uint64_t timeout_ns, struct errinfo *reterr)
+/* @deadline_ns: of the first try. */
+static enum sublet_err hold(struct lifecycle *lc, uint64_t deadline_ns, uint64_t timeout_ns, struct errinfo *reterr)
 {
-	const struct gate_timing timing = {HOLD_DEADLINE_NS, timeout_ns ? timeout_ns : HOLD_TIMEOUT_NS};
+	const struct gate_timing timing = {deadline_ns, timeout_ns ? timeout_ns : HOLD_TIMEOUT_NS};
 	enum sublet_err err;
 
 	if (lc->service.held)
@@ -155,6 +166,7 @@ static enum residency target_of(enum service_verb verb)
 	case SERVICE_RESTORE:
 		return RESIDENCY_DEVICE;
 	case SERVICE_DISCARD:
+	case SERVICE_STEP:
 		break;
 	}
 	return RESIDENCY_EMPTY;
@@ -166,6 +178,35 @@ static const char *verb_name(enum service_verb verb)
 		[SERVICE_OFFLOAD] = "offload", [SERVICE_PARK] = "park", [SERVICE_RESTORE] = "restore", [SERVICE_DISCARD] = "discard"};
 
 	return names[verb];
+}
+
+static bool moves(enum protocol_step step)
+{
+	return step == PROTOCOL_STEP_RELEASE || step == PROTOCOL_STEP_ACQUIRE || step == PROTOCOL_STEP_REVERSE;
+}
+
+/* All processes are held or none is: one try here, the barrier has the next one made by all. */
+static enum sublet_err serve_step(struct lifecycle *lc, const struct service_request *request, struct move_report *report,
+	struct errinfo *reterr)
+{
+	enum sublet_err err = SUBLET_OK;
+
+	*report = (struct move_report){0};
+	if (request->step == PROTOCOL_STEP_HOLD) {
+		lc->service.barrier_until_ns = clock_now_ns() + request->patience_ns;
+		err = hold(lc, request->timeout_ns, request->timeout_ns, reterr);
+	}
+	if (!err && moves(request->step) && !lc->service.barrier_until_ns)
+		err = errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "its gate has been opened since the hold, so nothing moves");
+	if (!err)
+		err = phase_step(lc, request, report, reterr);
+	if (err && request->step == PROTOCOL_STEP_HOLD)
+		lc->service.barrier_until_ns = 0;
+	if (request->step == PROTOCOL_STEP_OPEN || request->step == PROTOCOL_STEP_REOPEN) {
+		lc->service.barrier_until_ns = 0;
+		open_unless_holes(lc, report->holes);
+	}
+	return err;
 }
 
 static enum sublet_err serve(struct lifecycle *lc, const struct service_request *request, struct move_report *report,
@@ -181,7 +222,13 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 	char size[16];
 	enum sublet_err err;
 
+	if (request->verb == SERVICE_STEP)
+		return serve_step(lc, request, report, reterr);
 	*report = (struct move_report){0};
+	/* Accepted before it began. What would move has its place noted, and the gate is the barrier's. */
+	if (clock_now_ns() < lc->service.barrier_until_ns)
+		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
+			"the session is between two phases; try again when the next has begun");
 	if (selection.discard && request->object != SERVICE_ALL && !may_discard(lc, request->object))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"the policy does not say that the bytes of this object may be lost: offload it, or give it the class 'regenerable'");
@@ -190,7 +237,7 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 		open_unless_holes(lc, report->holes); /* the last one may have been freed */
 		return SUBLET_OK;
 	}
-	err = hold(lc, request->timeout_ns, reterr);
+	err = hold(lc, HOLD_DEADLINE_NS, request->timeout_ns, reterr);
 	if (err)
 		return err;
 	err = mover_move(lc, &move, report, reterr);
@@ -252,8 +299,10 @@ static void serve_waiting(struct lifecycle *lc)
 	char host_size[16], empty_size[16];
 	enum sublet_err err, err_empty;
 
-	if (!lc->service.held)
+	/* no step of a barrier comes any more once the process ends */
+	if (!lc->service.held || (clock_now_ns() < lc->service.barrier_until_ns && !is_ending(lc)))
 		return;
+	lc->service.barrier_until_ns = 0; /* what it left is served now, so its steps come too late */
 	err = fill_holes(lc, RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_DEVICE, &host, &error);
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
 	open_unless_holes(lc, empty.holes);

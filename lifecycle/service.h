@@ -6,6 +6,9 @@
  * copy) or, where nothing can be parked, restored; what is empty gets fresh pages. Then the gate opens, with one line. What
  * cannot be served is tried again every second for as long as the client is held.
  *
+ * Whatever opens a gate leaves one with holes held softly, and from a barrier's hold on nothing is served here until that barrier lets
+ * go (docs/barrier.md, R15 and R17): else a gated call steps into a hole, or runs while pages move.
+ *
  * The end of a process is no reason to bring back what nobody will look at. The gate stays shut, and the first call of an exit
  * handler or destructor that waits in front of it is served at once; what cannot be served within bounds is refused. */
 #ifndef SUBLET_LIFECYCLE_SERVICE_H
@@ -19,6 +22,7 @@
 #include "base/errors.h"
 #include "base/lock.h"
 #include "lifecycle/mover.h"
+#include "lifecycle/protocol.h"
 
 struct lifecycle;
 struct service_job;
@@ -27,12 +31,16 @@ struct service_job;
 #define SERVICE_SOFT_AFTER_NS 1000000000ull
 #define SERVICE_END_NS 5000000000ull /* at the end of the process: for a move under way, and for calls that wait */
 
-enum service_verb { SERVICE_OFFLOAD, SERVICE_PARK, SERVICE_RESTORE, SERVICE_DISCARD };
+enum service_verb { SERVICE_OFFLOAD, SERVICE_PARK, SERVICE_RESTORE, SERVICE_DISCARD, SERVICE_STEP /* of a barrier, phase.h */ };
 
 struct service_request {
 	enum service_verb verb;
 	uint32_t object;     /* number of a rule, or SERVICE_ALL */
 	uint64_t timeout_ns; /* for the hold; 0: 30 s */
+	enum protocol_step step; /* STEP: the rest as well */
+	uint32_t phase;
+	bool arrived;
+	uint64_t patience_ns; /* STEP_HOLD: calls that wait are served after that, whatever the barrier does */
 };
 
 enum service_thread { SERVICE_NO_THREAD, SERVICE_RUNNING, SERVICE_STOPPED };
@@ -47,11 +55,16 @@ struct service {
 	uint64_t end_ns; /* when waiting calls are refused; 0: none has waited yet; the thread's */
 	bool busy;   /* inside driver calls; under lock */
 	bool held;   /* the gate is shut by this module; written by the thread, under lock */
+	/* Calls that wait are not served before; 0: no barrier, or the gate was opened in it; the thread's. */
+	uint64_t barrier_until_ns;
 	enum service_thread thread; /* under lock */
 	pthread_t handle;
 	/* May the bytes of rule @rule be lost? NULL: of none, there is no policy that says so. */
 	bool (*may_discard)(void *arg, uint32_t rule);
 	void *may_discard_arg;
+	/* Where an allocation shall be in a phase; NULL: where it is. */
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived);
+	void *wants_arg;
 };
 
 /* After gate_init. */
@@ -69,10 +82,13 @@ void service_forget(struct service *service);
 
 /* Whom to ask before a discard. Before the first request. */
 void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *arg, uint32_t rule), void *arg);
+/* Who says what a phase wants (phase.h). Before the first request. */
+void service_set_wants(struct lifecycle *lc,
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg);
 
 /* Do @request and wait for the outcome; on any thread, no lock held, not inside a gated call. Nothing to do is success without a
  * hold. *ret_report is filled in any case. Errors of gate_hold and mover_move; INVALID: the object may not be discarded;
- * SYSTEM: no thread, or the process ends. */
+ * or a barrier is under way; SYSTEM: no thread, or the process ends. */
 enum sublet_err service_do(struct lifecycle *lc, const struct service_request *request, struct move_report *ret_report,
 	struct errinfo *reterr);
 

@@ -39,7 +39,7 @@ static struct texts texts_of(const struct policy_facts *facts, enum policy_match
 {
 	switch ((int)key) {
 	case POLICY_KEY_LIBRARY:
-		return (struct texts){&facts->library, 1};
+		return (struct texts){facts->library, 2};
 	case POLICY_KEY_STACK:
 		return (struct texts){facts->stack, facts->stack_count};
 	case POLICY_KEY_PYTHON:
@@ -226,8 +226,8 @@ static void find_by_text(const struct policy *policy, const struct policy_facts 
 {
 	uint32_t keys = policy->header->gram_keys;
 
-	if (keys >> POLICY_KEY_LIBRARY & 1)
-		find_grams(policy, facts->library, POLICY_KEY_LIBRARY, 0, found);
+	for (size_t i = 0; (keys >> POLICY_KEY_LIBRARY & 1) && i < 2; i++)
+		find_grams(policy, facts->library[i], POLICY_KEY_LIBRARY, i, found);
 	if (keys >> POLICY_KEY_THREAD & 1)
 		find_grams(policy, facts->thread, POLICY_KEY_THREAD, 0, found);
 	if (keys >> POLICY_KEY_TAG & 1)

@@ -14,7 +14,8 @@ struct policy_facts {
 	uint32_t device;
 	uint64_t size_bytes; /* as requested */
 	uint64_t order;	     /* managed allocations of the process so far, this one included */
-	const char *library, *thread, *tag;
+	const char *library[2]; /* paths: what called the driver; where that is the runtime, what called it. NULL: not known */
+	const char *thread, *tag;
 	const char *const *stack; /* native frames, `library:function` */
 	size_t stack_count;
 	const char *const *python; /* Python frames, `file:function` */

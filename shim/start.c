@@ -13,6 +13,8 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "shim/bound.h"
+#include "shim/nvtx_abi.h"
+#include "shim/nvtx_ranges.h"
 #include "shim/shim.h"
 
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
@@ -65,8 +67,10 @@ static void after_fork_child(void)
 		if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_NEW)
 			page = NULL;
 	}
-	if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) != SHIM_NEW)
+	if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) != SHIM_NEW) {
 		set_state(SHIM_OFF);
+		triggers_forget(&shim_triggers);
+	}
 }
 
 static void say_summary(void)
@@ -154,6 +158,7 @@ static struct lifecycle_config read_config(void)
 {
 	struct lifecycle_config config = lifecycle_config_default();
 	const char *free_mode = getenv("SUBLET_FREE"), *gate_fences = getenv("SUBLET_GATE_FENCES");
+	const char *callers = getenv("SUBLET_CALLERS");
 
 	read_size("SUBLET_MIN_SIZE", &config.min_size_bytes);
 	read_size("SUBLET_CACHE", &config.cache_bytes);
@@ -163,6 +168,9 @@ static struct lifecycle_config read_config(void)
 	if (config.min_size_bytes == 0)
 		config.min_size_bytes = 1;
 	read_checks(&config);
+	if (callers && *callers && !caller_wants_parse(callers, &config.caller_wants))
+		log_say(LOG_SHIM, LOG_WARN, WHOSE_NONE,
+			"SUBLET_CALLERS='%s' has other words than library, thread, tag, stack, python and all (no callers are kept)", callers);
 	config.gate_fences = gate_fences && strcmp(gate_fences, "1") == 0;
 	if (free_mode && strcmp(free_mode, "sync") == 0)
 		config.free_sync = true;
@@ -196,6 +204,19 @@ static void own_thread_begins(void)
 	shim_depth++;
 }
 
+/* A policy that waits for ranges which go past Sublet would wait for ever. */
+static void say_unseen_ranges(void)
+{
+	const char *path = getenv(NVTX_PATH_VARIABLE), *name = path ? strrchr(path, '/') : NULL;
+
+	/* an empty one is the program itself, whose names are those of all that is preloaded too */
+	if (!triggers_ask(&shim_triggers) || (path && (!*path || strcmp(name ? name + 1 : path, "libsublet.so") == 0)))
+		return;
+	log_say(LOG_SHIM, LOG_WARN, WHOSE_FRAMEWORK,
+		"the policy waits for NVTX ranges, and " NVTX_PATH_VARIABLE " %s%.*s%s, so that none is seen; start with 'sublet run', in front of profilers",
+		path ? "is '" : "is not set", PATH_SHOWN, path ? path : "", path ? "'" : "");
+}
+
 static enum shim_state start(void)
 {
 	const char *follow = getenv("SUBLET_FOLLOW");
@@ -224,6 +245,7 @@ static enum shim_state start(void)
 		goto off;
 	config = read_config();
 	config.thread_begins = own_thread_begins;
+	config.triggers = &shim_triggers;
 	keep_page = follow && *follow == '1';
 	if (!page) {
 		session = usable_session(getenv("SUBLET_SESSION"));
@@ -268,6 +290,10 @@ void shim_start(void)
 		}
 		shim_enter();
 		started = start();
+		if (started != SHIM_NEW)
+			triggers_settle(&shim_triggers);
+		if (started == SHIM_ACTIVE)
+			say_unseen_ranges();
 		/* Not in a child that was forked meanwhile, by a signal handler: that one is off. */
 		expected = SHIM_STARTING;
 		__atomic_compare_exchange_n(&shim_hot.state, &expected, (int)started, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);

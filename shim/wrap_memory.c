@@ -14,7 +14,7 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (!shim_active())
 		return FORWARD(cuMemAlloc_v2, (dptr, bytesize));
 	shim_enter();
-	verdict = memory_alloc(&shim_hot.lifecycle, bytesize, dptr, &result, &why);
+	verdict = memory_alloc(&shim_hot.lifecycle, bytesize, dptr, &result, &why, __builtin_return_address(0));
 	if (verdict == MEMORY_PASS) {
 		NATIVE_ALLOCATE(result, cuMemAlloc_v2, (dptr, bytesize));
 		if (result == CUDA_SUCCESS)

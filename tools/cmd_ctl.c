@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "tools/command.h"
 #include "tools/ctl.h"
+#include "tools/inventories.h"
 #include "tools/json.h"
 #include "tools/session_dir.h"
 
@@ -23,7 +24,8 @@ static const char help[] =
 	"\n"
 	"verbs:\n"
 	"  status             the processes: role, what they have in each residency, whether they are held\n"
-	"  objects            the objects of the policy: class, role, allocations, bytes in each residency\n"
+	"  objects            the objects of the policy: class, role, allocations, bytes in each residency;\n"
+	"                     with --allocations each of these and who made it; with --suggest a start for a policy\n"
 	"  offload OBJECT...  to the host pool, nothing stays mapped; the process is held, and wakes when it launches\n"
 	"  park OBJECT...     to the host pool, mapped at the same addresses; the process goes on, slower\n"
 	"  restore OBJECT...  back to the device\n"
@@ -33,6 +35,8 @@ static const char help[] =
 	"options:\n"
 	"      --session NAME  the session: a name, or a folder (with a slash in it); default: 'default'\n"
 	"      --all           all objects, in place of naming them\n"
+	"      --allocations   objects: every allocation by itself\n"
+	"      --suggest       objects: rules that tell apart what was allocated so far (better with 'sublet run --callers')\n"
 	"      --role ROLE     only in processes of this role\n"
 	"      --pid PID       only in this process\n"
 	"      --timeout SECS  give up when a process cannot be held within it (default: the policy's barrier timeout, or 60)\n"
@@ -55,7 +59,7 @@ enum { ROLES_NAMED = 64 /* of processes, that an unknown one is compared with */
 struct options {
 	const char *session;
 	struct ctl_filter filter;
-	bool all, json;
+	bool all, json, allocations, suggest;
 	uint64_t timeout_ns; /* 0: not given */
 	int verb;
 	char **objects;
@@ -79,6 +83,11 @@ static int check_words(const struct options *options)
 {
 	const char *verb = verbs[options->verb];
 
+	if (options->verb != VERB_OBJECTS && (options->allocations || options->suggest))
+		return fail(STATUS_USAGE, "'%s' goes with 'sublet ctl objects', not with '%s'",
+			options->allocations ? "--allocations" : "--suggest", verb);
+	if (options->suggest && (options->allocations || options->json))
+		return fail(STATUS_USAGE, "'--suggest' prints a policy; leave out '%s'", options->json ? "--json" : "--allocations");
 	if (options->verb >= VERB_COUNT && (options->objects_count || options->all))
 		return fail(STATUS_USAGE, "'sublet ctl %s' takes no objects; leave them out", verb);
 	if (options->verb >= VERB_COUNT)
@@ -98,6 +107,8 @@ static int parse(int argc, char **argv, struct options *options)
 	static const struct option known[] = {
 		{"session", required_argument, NULL, 's'},
 		{"all", no_argument, NULL, 'a'},
+		{"allocations", no_argument, NULL, 'A'},
+		{"suggest", no_argument, NULL, 'S'},
 		{"role", required_argument, NULL, 'r'},
 		{"pid", required_argument, NULL, 'p'},
 		{"timeout", required_argument, NULL, 't'},
@@ -116,6 +127,12 @@ static int parse(int argc, char **argv, struct options *options)
 			break;
 		case 'a':
 			options->all = true;
+			break;
+		case 'A':
+			options->allocations = true;
+			break;
+		case 'S':
+			options->suggest = true;
 			break;
 		case 'r':
 			options->filter.role = optarg;
@@ -409,6 +426,17 @@ static int stop(struct session_link *link, bool as_json)
 	return json_print(json);
 }
 
+static int each_allocation(struct session_link *link, const struct options *options)
+{
+	struct inventories inventories;
+	int code = inventories_gather(link, &options->filter, &inventories);
+
+	if (!code)
+		code = options->suggest ? inventories_suggest(&inventories) : inventories_print(&inventories, options->json);
+	inventories_release(&inventories);
+	return code;
+}
+
 static int carry_out(struct session_link *link, const char *session, const struct options *options)
 {
 	const bool needs_status = options->verb >= VERB_COUNT || options->filter.role || options->filter.pid;
@@ -424,6 +452,8 @@ static int carry_out(struct session_link *link, const char *session, const struc
 		code = check_filter(&status, &options->filter);
 	if (!code && options->verb == VERB_STATUS)
 		code = ctl_print_status(&status, &options->filter, options->json);
+	else if (!code && (options->allocations || options->suggest))
+		code = each_allocation(link, options);
 	else if (!code && options->verb == VERB_OBJECTS)
 		code = ctl_print_objects(&status, &options->filter, options->json);
 	else if (!code)

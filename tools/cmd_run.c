@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "lifecycle/callers/wants.h"
 #include "tools/command.h"
 #include "tools/launch.h"
 #include "tools/preload.h"
@@ -32,6 +33,8 @@ static const char help[] =
 	"      --session NAME  the session to join: a name, or a folder (with a slash in it); default: 'default'\n"
 	"      --policy FILE   the session's policy; starts its coordinator where it has none ('sublet serve', 'sublet ctl')\n"
 	"      --role ROLE     what the processes are in the session: train, rollout, ...\n"
+	"      --callers[=WHAT]  keep who makes each allocation: library, thread, tag, stack, python, or (default) all of these;\n"
+	"                      'sublet ctl objects --suggest' then tells more apart\n"
 	"      --sim[=SIZE]    give CMD a simulated GPU of SIZE (default 80GiB) in place of the machine's driver\n"
 	"      --follow        stay as CMD's parent; report on stderr which processes take device memory, and how much\n"
 	"      --log SPEC      what the library logs: component:level,... such as 'memory:debug,*:warn'\n"
@@ -41,9 +44,10 @@ static const char help[] =
 	"Exit status: CMD's own; 2 wrong usage, 1 CMD was not started, 126 and 127 CMD cannot be run or found, as in a shell.\n"
 	"\n"
 	"environment:\n"
-	"  SUBLET_SESSION, SUBLET_ROLE, SUBLET_LOG  used where the option is not given; set for CMD\n"
+	"  SUBLET_SESSION, SUBLET_ROLE, SUBLET_LOG, SUBLET_CALLERS  used where the option is not given; set for CMD\n"
 	"  XDG_RUNTIME_DIR                          where named sessions live, else /tmp\n"
 	"  LD_PRELOAD                               kept, with Sublet's library put in\n"
+	"  NVTX_INJECTION64_PATH                    set to Sublet's library, which loads what was there (a profiler) behind it\n"
 	"  SUBLET_HOST_POOL                         cap of the session's host pool, as 'sublet serve -h' says\n"
 	"  SUBLET_LIB                               another libsublet.so, for tests\n"
 	"\n"
@@ -55,6 +59,7 @@ struct run_options {
 	const char *policy;
 	const char *role;
 	const char *log;
+	const char *callers;
 	uint64_t sim_bytes; /* 0: the machine's own driver */
 	bool follow;
 };
@@ -66,12 +71,14 @@ static int parse(int argc, char **argv, struct run_options *options)
 		{"session", required_argument, NULL, 's'},
 		{"policy", required_argument, NULL, 'p'},
 		{"role", required_argument, NULL, 'r'},
+		{"callers", optional_argument, NULL, 'c'},
 		{"sim", optional_argument, NULL, 'm'},
 		{"follow", no_argument, NULL, 'f'},
 		{"log", required_argument, NULL, 'l'},
 		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
+	unsigned wants;
 	int got;
 
 	opterr = 0;
@@ -85,6 +92,9 @@ static int parse(int argc, char **argv, struct run_options *options)
 			break;
 		case 'r':
 			options->role = optarg;
+			break;
+		case 'c':
+			options->callers = optarg ? optarg : "all";
 			break;
 		case 'l':
 			options->log = optarg;
@@ -112,6 +122,10 @@ static int parse(int argc, char **argv, struct run_options *options)
 		return fail(STATUS_USAGE,
 			"role '%s' is not a word of at most %d letters, digits, '.', '_' and '-'; write it like '--role train'",
 			options->role, ROLE_MAX_BYTES);
+	if (options->callers && !caller_wants_parse(options->callers, &wants))
+		return fail(STATUS_USAGE,
+			"'%s' is no list of what to keep; write '--callers', or words of library, thread, tag, stack, python with commas between",
+			options->callers);
 	if (options->policy && strcmp(options->policy, "-") == 0)
 		return fail(STATUS_USAGE, "a policy read from stdin would take what CMD reads; give '--policy' a file, or 'sublet serve' the stream");
 	if (optind == argc)
@@ -153,6 +167,20 @@ static int set_up_sim(const char *session, uint64_t capacity_bytes)
 	return STATUS_GOOD;
 }
 
+/* NVTX loads one library alone; what it would have loaded is loaded by Sublet's (shim/nvtx.c). */
+static bool set_up_nvtx(const char *library)
+{
+	const char *before = getenv("NVTX_INJECTION64_PATH");
+	const bool in_another_run = before && preload_is_library(before);
+	int error = 0;
+
+	if (before && *before && !in_another_run)
+		error = setenv("SUBLET_NVTX_NEXT", before, 1);
+	else if (!in_another_run)
+		error = unsetenv("SUBLET_NVTX_NEXT");
+	return !error && setenv("NVTX_INJECTION64_PATH", library, 1) == 0;
+}
+
 static int set_up(const struct run_options *options, const char *session)
 {
 	char *library = preload_find_library();
@@ -160,11 +188,12 @@ static int set_up(const struct run_options *options, const char *session)
 
 	if (!library)
 		return STATUS_BAD;
-	done = set_owned("LD_PRELOAD", preload_compose(getenv("LD_PRELOAD"), library));
+	done = set_owned("LD_PRELOAD", preload_compose(getenv("LD_PRELOAD"), library)) && set_up_nvtx(library);
 	free(library);
 	if (!done || setenv("SUBLET_SESSION", session, 1) ||
 		(options->role && setenv("SUBLET_ROLE", options->role, 1)) ||
-		(options->log && setenv("SUBLET_LOG", options->log, 1)))
+		(options->log && setenv("SUBLET_LOG", options->log, 1)) ||
+		(options->callers && setenv("SUBLET_CALLERS", options->callers, 1)))
 		return out_of_memory();
 	return options->sim_bytes ? set_up_sim(session, options->sim_bytes) : STATUS_GOOD;
 }

@@ -20,6 +20,16 @@ const char *ctl_object_name(const struct policy *policy, uint32_t rule)
 	return policy && rule < policy->rules_count ? policy_text(policy, policy->rules[rule].name) : PROTOCOL_EVERYTHING;
 }
 
+static const char *phase_name(const struct policy *policy, uint32_t phase, const char *none)
+{
+	return policy && phase < policy->phases_count ? policy_text(policy, policy->phases[phase].name) : none;
+}
+
+static json_t *json_phase(const struct policy *policy, uint32_t phase)
+{
+	return policy && phase < policy->phases_count ? json_text(phase_name(policy, phase, "")) : json_null();
+}
+
 struct sums {
 	uint64_t count;
 	uint64_t bytes[POLICY_RESIDENCY_COUNT];
@@ -80,6 +90,10 @@ static void print_status_text(const struct ctl_status *status, const struct ctl_
 	printf("session      %s\n", status->session);
 	printf("coordinator  pid %d\n", (int)head->pid);
 	printf("policy       %s\n", status->policy ? head->policy_name : "none: all allocations are '" PROTOCOL_EVERYTHING "'");
+	if (status->policy)
+		printf("phase        %s%s%s\n", phase_name(status->policy, head->phase, "none has begun"),
+			head->to_phase == POLICY_NONE ? "" : ", and a barrier on the way to ",
+			head->to_phase == POLICY_NONE ? "" : phase_name(status->policy, head->to_phase, "?"));
 	printf("host pool    %s of %s in use, %s of them kept from processes that have ended\n",
 		size_format(head->pool_used_bytes, used, sizeof(used)), size_format(head->pool_bytes, cap, sizeof(cap)),
 		size_format(head->pool_kept_bytes, kept, sizeof(kept)));
@@ -131,6 +145,9 @@ static json_t *json_status(const struct ctl_status *status, const struct ctl_fil
 	json_object_set_new(json, "session", json_text(status->session));
 	json_object_set_new(json, "coordinator", json_integer(head->pid));
 	json_object_set_new(json, "policy", status->policy ? json_text(head->policy_name) : json_null());
+	json_object_set_new(json, "phase", json_phase(status->policy, head->phase));
+	json_object_set_new(json, "next_phase", json_phase(status->policy, head->to_phase));
+	json_object_set_new(json, "phases_begun", json_integer((json_int_t)head->clock));
 	json_object_set_new(pool, "bytes", json_integer((json_int_t)head->pool_bytes));
 	json_object_set_new(pool, "used_bytes", json_integer((json_int_t)head->pool_used_bytes));
 	json_object_set_new(pool, "kept_bytes", json_integer((json_int_t)head->pool_kept_bytes));

@@ -200,6 +200,11 @@ char *preload_compose(const char *old, const char *library)
 	return out;
 }
 
+bool preload_is_library(const char *path)
+{
+	return is_named(path, strlen(path), library_name, true);
+}
+
 char *preload_library_path(const char *old, const char *folder)
 {
 	size_t length = strlen(folder);

@@ -135,12 +135,21 @@ bool session_link_next(struct session_link *link, uint64_t wait_ns, struct proto
 {
 	int fd;
 
-	if (!receive(link, wait_ns, ret_message, &fd))
+	if (!session_link_next_with(link, wait_ns, ret_message, &fd))
 		return false;
 	if (fd >= 0)
 		close(fd);
+	return true;
+}
+
+bool session_link_next_with(struct session_link *link, uint64_t wait_ns, struct protocol_message *ret_message, int *ret_fd)
+{
+	if (!receive(link, wait_ns, ret_message, ret_fd))
+		return false;
 	if (ret_message->header.serial == link->serial)
 		return true;
+	if (*ret_fd >= 0)
+		close(*ret_fd);
 	return fail(STATUS_BAD, "the session's coordinator answers another question; use one version of Sublet in the session") ==
 	       STATUS_GOOD;
 }

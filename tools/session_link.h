@@ -33,6 +33,8 @@ void session_link_close(struct session_link *link);
 bool session_link_ask(struct session_link *link, struct protocol_message *message);
 /* The next message of the answer. Waits @wait_ns at most. False after one line. */
 bool session_link_next(struct session_link *link, uint64_t wait_ns, struct protocol_message *ret_message);
+/* The same with the descriptor that came along, the caller's to close, or -1. */
+bool session_link_next_with(struct session_link *link, uint64_t wait_ns, struct protocol_message *ret_message, int *ret_fd);
 
 /* Wait until the other side has closed the connection. False: not within @wait_ns. */
 bool session_link_end(struct session_link *link, uint64_t wait_ns);

@@ -163,7 +163,7 @@ static void add_fact(
 		output_add(to, "%u", f->device);
 		break;
 	case POLICY_KEY_LIBRARY:
-		add_quoted(to, f->library);
+		add_frames(to, f->library, f->library[1] ? 2 : 1);
 		break;
 	case POLICY_KEY_STACK:
 		add_frames(to, f->stack, f->stack_count);

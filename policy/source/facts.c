@@ -64,7 +64,8 @@ static enum sublet_err set_fact(const struct policy *policy, struct typed_facts 
 	const char *near;
 	uint64_t number;
 
-	if (typed->given[key] && key != POLICY_KEY_STACK && key != POLICY_KEY_PYTHON)
+	if (typed->given[key] && key != POLICY_KEY_STACK && key != POLICY_KEY_PYTHON &&
+		(key != POLICY_KEY_LIBRARY || f->library[1]))
 		return wrong(reterr, key_texts[key], "given twice:", NULL);
 	typed->given[key] = true;
 	switch (key) {
@@ -93,7 +94,7 @@ static enum sublet_err set_fact(const struct policy *policy, struct typed_facts 
 		f->device = (uint32_t)number;
 		return SUBLET_OK;
 	case POLICY_KEY_LIBRARY:
-		f->library = value;
+		f->library[f->library[0] != NULL] = value;
 		return SUBLET_OK;
 	case POLICY_KEY_THREAD:
 		f->thread = value;

@@ -127,7 +127,7 @@ static double decide_ns(const struct policy *policy, bool match_too, uint32_t lo
 			.size_bytes = (uint64_t)i * 16 << 20,
 			.order = i * 16,
 			.device = i % 8,
-			.library = "/usr/lib/python3/site-packages/torch/lib/lib500.so.12",
+			.library = {"/usr/lib/python3/site-packages/torch/lib/lib500.so.12"},
 			.thread = "pt_main_thread",
 			.tag = "layer.500.weight",
 			.stack = natives,

@@ -108,23 +108,39 @@ class Bootstrap(harness.Case):
         self.assertIn("set CUDA_HOME", lines[1])
         self.assertFalse(os.path.exists(self.build + "/cuda-headers"))
 
-    def wheel_gives_its_include_folder_and_nothing_beside_it(self):
-        wheels = os.path.join(self.folder, "wheels")
-        os.mkdir(wheels)
-        name = "nvidia_cuda_runtime-13.0.0"
-        with zipfile.ZipFile(os.path.join(wheels, name + "-py3-none-any.whl"), "w") as wheel:
-            wheel.writestr("nvidia/cu13/include/cuda.h", "#define CUDA_VERSION 13000\n")
-            wheel.writestr("nvidia/cu13/include/crt/host.h", "")
-            wheel.writestr("nvidia/cu13/include/../../../../../outside.h", "")
-            wheel.writestr("nvidia/cu13/lib/libcudart.so", "")
-            wheel.writestr(name + ".dist-info/METADATA", "Metadata-Version: 2.1\nName: nvidia-cuda-runtime\nVersion: 13.0.0\n")
-            wheel.writestr(name + ".dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(name + ".dist-info/RECORD", "")
-        got = self.given_fetch(PIP_NO_INDEX="1", PIP_FIND_LINKS=wheels)
+    def given_wheel(self, name, **files):
+        """In self.folder/wheels; @files are texts by path."""
+        os.makedirs(os.path.join(self.folder, "wheels"), exist_ok=True)
+        file = name.replace("-", "_") + "-13.0.0"
+        with zipfile.ZipFile(os.path.join(self.folder, "wheels", file + "-py3-none-any.whl"), "w") as wheel:
+            for path, text in files.items():
+                wheel.writestr(path, text)
+            wheel.writestr(file + ".dist-info/METADATA", "Metadata-Version: 2.1\nName: %s\nVersion: 13.0.0\n" % name)
+            wheel.writestr(file + ".dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(file + ".dist-info/RECORD", "")
+
+    def given_unpacked(self):
+        got = self.given_fetch(PIP_NO_INDEX="1", PIP_FIND_LINKS=os.path.join(self.folder, "wheels"))
         self.assertEqual(got.returncode, 0, got.stderr)
         found = sorted(os.path.relpath(os.path.join(place, f), self.folder) for place, _, files in os.walk(self.folder)
                        for f in files if f.endswith((".h", ".so")))
-        self.assertEqual(found, ["build/cuda-headers/crt/host.h", "build/cuda-headers/cuda.h"])
+        return found, got.stderr
+
+    def wheels_give_their_include_folders_and_nothing_beside_them(self):
+        self.given_wheel("nvidia-cuda-runtime", **{"nvidia/cu13/include/cuda.h": "#define CUDA_VERSION 13000\n",
+                                                   "nvidia/cu13/include/crt/host.h": "",
+                                                   "nvidia/cu13/include/../../../../../outside.h": "",
+                                                   "nvidia/cu13/lib/libcudart.so": ""})
+        self.given_wheel("nvidia-nvtx", **{"nvidia/cu13/include/nvtx3/nvToolsExt.h": "", "nvidia/cu13/lib/libnvtx3interop.so": ""})
+        found, said = self.given_unpacked()
+        self.assertEqual(found, ["build/cuda-headers/" + f for f in ("crt/host.h", "cuda.h", "nvtx3/nvToolsExt.h")])
+        self.assertNotIn("no NVTX", said)
+
+    def wheel_of_nvtx_that_cannot_be_had_is_said_and_done_without(self):
+        self.given_wheel("nvidia-cuda-runtime", **{"nvidia/cu13/include/cuda.h": "#define CUDA_VERSION 13000\n"})
+        found, said = self.given_unpacked()
+        self.assertEqual(found, ["build/cuda-headers/cuda.h"])
+        self.assertEqual(said.count("no NVTX headers, so that the tests of NVTX ranges are left out"), 1)
 
 
 class Refusals(Bootstrap):

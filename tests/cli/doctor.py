@@ -257,9 +257,9 @@ class Limits(Doctor):
         self.assertEqual(check["state"], "ok" if check["values"]["exempt"] else "limited")
 
     def filtered_system_calls_are_missing(self):
-        numbers = {"pidfd_open": 434, "pidfd_getfd": 438, "membarrier": 324, "memfd": 319}
+        numbers = {"pidfd_open": 434, "pidfd_getfd": 438, "membarrier": 324, "memfd": 319, "process_vm_readv": 310}
         if os.uname().machine != "x86_64":
-            numbers.update(membarrier=283, memfd=279)
+            numbers.update(membarrier=283, memfd=279, process_vm_readv=270)
         for name, number in numbers.items():
             checks = self.given_report("--sim", before=(FILTERED, str(number), "errno"))
             self.assertEqual(checks[name]["state"], "missing", name)
@@ -324,7 +324,8 @@ class Neighbours(Doctor):
 
     def injected_tools_are_in_the_way(self):
         found = self.given_interposers("limited", CUDA_INJECTION64_PATH="/opt/x.so", NVTX_INJECTION64_PATH="/opt/y.so")
-        self.assertEqual([f["where"] for f in found], ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"])
+        self.assertEqual([(f["where"], f["in_the_way"]) for f in found],
+                         [("CUDA_INJECTION64_PATH", True), ("NVTX_INJECTION64_PATH", False)])
 
     def control_daemon_of_mps_is_found_by_its_process(self):
         pipes = os.path.join(self.folder, "mps")

@@ -20,10 +20,10 @@ ALLOWED = {
     "shim": {"shim", "lifecycle", "policy", "base", SYSTEM, CUDA},
     # of lifecycle only what has no cuda.h in it, of shim only the lists
     "tools": {"tools", "policy", "policy/source", "layout", "base", SYSTEM, "lifecycle/coordinator.h", "lifecycle/protocol.h",
-              "lifecycle/endpoint.h", "lifecycle/trace.h", "lifecycle/stats.h", "shim/entries.def", "shim/reasons.def"},
+              "lifecycle/endpoint.h", "lifecycle/trace.h", "lifecycle/stats.h", "lifecycle/inventory.h", "lifecycle/callers/wants.h", "shim/entries.def", "shim/reasons.def"},
     "tools/sim": {"tools/sim", "base", SYSTEM, CUDA, "shim/entries.def", "shim/cuda_abi.h"},
-    # a program of the user's kind: nothing of ours
-    "tools/demo": {SYSTEM, CUDA},
+    # programs of the user's kind: nothing of ours
+    "tools/demo": {"tools/demo", SYSTEM, CUDA},
 }
 
 # In somebody else's process. snprintf into a buffer of one's own is no stdio in this sense.

@@ -131,7 +131,7 @@ class Join(session.Case):
                 return name, data[HEADER.size:]
 
     def wrong_version(self):
-        self.given_refused(message("WELCOME", b"whatever it has", version=7), "protocol 7, and this side speaks 2")
+        self.given_refused(message("WELCOME", b"whatever it has", version=7), "protocol 7, and this side speaks %d" % session.VERSION)
 
     def refusal_is_passed_on(self):
         self.given_refused(message("REFUSED", b"come back tomorrow".ljust(256, b"\0")), "refuses: come back tomorrow")

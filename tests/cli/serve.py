@@ -335,8 +335,8 @@ class WrongMessages(session.Case):
         self.given_refused(peer, part)
 
     def wrong_version_is_told_both_versions_and_the_fix(self):
-        self.given_sent(message("HELLO", b"whatever 3 has", version=3), "protocol 3, and this side speaks 2; stop the coordinator")
-        self.given_log_has("protocol 3")
+        self.given_sent(message("HELLO", b"whatever 99 has", version=99), "protocol 99, and this side speaks %d; stop the coordinator" % session.VERSION)
+        self.given_log_has("protocol 99")
 
     def truncated_messages(self):
         for data in (b"\0", hello()[:20], hello()[:-1], message("HELLO", b"")):

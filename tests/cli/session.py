@@ -16,7 +16,7 @@ import harness
 HOLDER = os.environ["SUBLET_TEST_HOLDER"]
 PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
 
-MAGIC, VERSION = 0x544C4253, 2
+MAGIC, VERSION = 0x544C4253, 3
 HEADER = struct.Struct("<IHHIIQ")
 CLIENT, CONTROL = 1, 2
 SERVED_HEAD, SERVED_TEXT = 72, 256  # struct message_served: bytes up to its text, and of that

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/fuzz/corpus.sh source|block|protocol REPLAY SOURCE MAKER
-# All policy files of the tree (for block: what MAKER compiles them to; for protocol: MAKER's messages) and past findings through
+# tests/fuzz/corpus.sh source|block|protocol|inventory REPLAY SOURCE MAKER
+# All policy files of the tree (for block: what MAKER compiles them to; for the others: MAKER's messages and lists) and past findings through
 # a fuzz target, changed a little.
 set -euo pipefail
 shopt -s nullglob
@@ -10,8 +10,8 @@ policies=("$3"/examples/*.yaml "$3"/tests/policy/*/*.yaml)
 if [ "$1" = block ]; then
 	"$4" "$folder" "${policies[@]}"
 	policies=("$folder"/*)
-elif [ "$1" = protocol ]; then
-	"$4" "$folder"
+elif [ "$1" = protocol ] || [ "$1" = inventory ]; then
+	"$4" "$folder" "$1"
 	policies=("$folder"/*)
 fi
 "$2" "${policies[@]}" "$3/tests/fuzz/found/$1"/*

@@ -18,7 +18,7 @@ static void match_and_explain(const struct policy *policy)
 {
 	const char *frames[] = {"libtorch.so:resize", "llm.py:allocate_kv_cache"};
 	struct typed_facts facts = {
-		.facts = {.tag = "tag", .thread = "t", .library = "l", .stack_count = 2, .python_count = 2}};
+		.facts = {.tag = "tag", .thread = "t", .library = {"l"}, .stack_count = 2, .python_count = 2}};
 	struct output text = {0};
 
 	facts.facts.stack = facts.facts.python = frames;

@@ -18,7 +18,7 @@ static void check(int holds)
 /* What was accepted keeps the promises of policy/decide.h. */
 static void use(const struct policy *policy)
 {
-	struct typed_facts facts = {.facts = {.role = 0, .size_bytes = 1 << 20, .tag = "tag", .library = "libnccl.so"}};
+	struct typed_facts facts = {.facts = {.role = 0, .size_bytes = 1 << 20, .tag = "tag", .library = {"libnccl.so"}}};
 	struct output text = {0};
 
 	for (uint32_t rule = 0; rule < policy->rules_count && rule < 64; rule++) {

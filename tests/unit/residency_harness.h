@@ -118,7 +118,7 @@ static __attribute__((unused)) struct block new_block(uint64_t bytes, uint32_t s
 	enum stats_native why;
 	CUresult result;
 
-	assert_int_equal(memory_alloc(&fixture_lc, bytes, &block.address, &result, &why), MEMORY_ANSWERED);
+	assert_int_equal(memory_alloc(&fixture_lc, bytes, &block.address, &result, &why, NULL), MEMORY_ANSWERED);
 	assert_int_equal(result, CUDA_SUCCESS);
 	assert_true(fill_block(&block));
 	return block;

@@ -159,7 +159,7 @@ static enum child_found child_use(void)
 
 	fixture_lock_all();
 	fixture_unlock_all();
-	if (memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why) == MEMORY_ANSWERED && result == CUDA_SUCCESS)
+	if (memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why, NULL) == MEMORY_ANSWERED && result == CUDA_SUCCESS)
 		return CHILD_MEMORY;
 	reclaim_kick(&fixture_lc);
 	if (!reclaim_wait(&fixture_lc, CHILD_WAIT_NS))

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "lifecycle/client_priv.h"
 #include "lifecycle/coordinator.h"
 #include "lifecycle/endpoint.h"
 #include "lifecycle/memory.h"
@@ -100,7 +101,7 @@ static CUdeviceptr alloc(uint64_t bytes)
 	enum stats_native why;
 	CUresult result;
 
-	assert_int_equal(memory_alloc(&fixture_lc, bytes, &address, &result, &why), MEMORY_ANSWERED);
+	assert_int_equal(memory_alloc(&fixture_lc, bytes, &address, &result, &why, NULL), MEMORY_ANSWERED);
 	assert_int_equal(result, CUDA_SUCCESS);
 	return address;
 }
@@ -197,16 +198,33 @@ static void host_bytes_are_asked_of_the_session_and_kept_to_its_cap_without_one(
 
 static bool stop_threads;
 
+/* What went wrong there, or NULL: cmocka's assertions end the process on other threads than its own. */
+static const char *allocate_and_free(void)
+{
+	static char text[64];
+	CUdeviceptr address = 0;
+	enum stats_native why = 0;
+	CUresult result = CUDA_SUCCESS;
+	enum memory_verdict verdict = memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why, NULL);
+
+	if (verdict != MEMORY_ANSWERED || result != CUDA_SUCCESS) {
+		snprintf(text, sizeof(text), "alloc: verdict %d, result %d, why %d", (int)verdict, (int)result, (int)why);
+		return text;
+	}
+	return memory_free(&fixture_lc, address, &result) == MEMORY_ANSWERED ? NULL : "free was passed on";
+}
+
 static void *allocate_on(void *arg)
 {
+	const char *wrong = NULL;
 	CUcontext context;
 
 	cuDevicePrimaryCtxRetain(&context, 0);
 	cuCtxSetCurrent(context);
-	while (!__atomic_load_n(&stop_threads, __ATOMIC_ACQUIRE))
-		free_at(alloc(4 * MIB));
+	while (!wrong && !__atomic_load_n(&stop_threads, __ATOMIC_ACQUIRE))
+		wrong = allocate_and_free();
 	cuDevicePrimaryCtxRelease(0);
-	return NULL;
+	return (void *)wrong;
 }
 
 static void *ask_on(void *arg)
@@ -227,6 +245,7 @@ static void *ask_on(void *arg)
 static void coordinators_that_come_and_go_beside_threads_at_work(void **state)
 {
 	pthread_t threads[3];
+	void *wrong[3];
 
 	__atomic_store_n(&stop_threads, false, __ATOMIC_RELEASE);
 	start_coordinator();
@@ -242,8 +261,11 @@ static void coordinators_that_come_and_go_beside_threads_at_work(void **state)
 	}
 	__atomic_store_n(&stop_threads, true, __ATOMIC_RELEASE);
 	for (int i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
+		pthread_join(threads[i], &wrong[i]);
 	stop_coordinator();
+	for (int i = 0; i < 3; i++)
+		if (wrong[i])
+			fail_msg("%s", (const char *)wrong[i]);
 }
 
 static void a_forked_child_lets_go_of_the_connection_and_the_parent_keeps_it(void **state)
@@ -257,7 +279,7 @@ static void a_forked_child_lets_go_of_the_connection_and_the_parent_keeps_it(voi
 	if (child == 0) {
 		ranked_lock_fork_child();
 		client_forget(&fixture_lc.client);
-		_exit(fixture_lc.client.socket.fd == -1 && client_rule(&fixture_lc.client, &(struct allocation){.size_bytes = 8 * MIB}) == RULE_LARGE
+		_exit(fixture_lc.client.socket.fd == -1 && client_rule(&fixture_lc.client, &(struct allocation){.size_bytes = 8 * MIB}, &(struct caller){0}) == RULE_LARGE
 			      ? 0
 			      : 1);
 	}
@@ -265,6 +287,79 @@ static void a_forked_child_lets_go_of_the_connection_and_the_parent_keeps_it(voi
 	assert_int_equal(status, 0);
 	free_at(alloc(4 * MIB));
 	assert_true(joined());
+	stop_coordinator();
+}
+
+static void *arrive_on(void *arg)
+{
+	struct errinfo error;
+
+	pthread_cancel(pthread_self());
+	*(enum sublet_err *)arg = client_arrive_at(&fixture_lc, "p", &error);
+	pthread_testcancel();
+	return NULL;
+}
+
+static void a_thread_that_is_cancelled_while_it_waits_for_a_phase_leaves_no_lock_behind(void **state)
+{
+	enum sublet_err err = SUBLET_ERR_COUNT;
+	pthread_t thread;
+
+	start_coordinator();
+	client_start(&fixture_lc, session, "train");
+	assert_int_equal(pthread_create(&thread, NULL, arrive_on, &err), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(err, SUBLET_OK);
+	assert_true(ranked_lock_within(&fixture_lc.client.lock, 1000 * CLOCK_NS_PER_MS));
+	ranked_unlock(&fixture_lc.client.lock);
+	stop_coordinator();
+}
+
+static void queue_step(enum protocol_step step)
+{
+	struct protocol_message message;
+
+	protocol_begin(&message, PROTOCOL_STEP, 0); /* of no barrier that the coordinator knows */
+	message.step.step = step;
+	message.step.timeout_ns = 500 * CLOCK_NS_PER_MS;
+	message.step.patience_ns = 60000 * CLOCK_NS_PER_MS;
+	client_queue_step(&fixture_lc, fixture_lc.client.connection, &message);
+}
+
+static uint32_t steps_left(void)
+{
+	struct client *client = &fixture_lc.client;
+	uint32_t count;
+
+	ranked_lock(&client->lock);
+	count = client->steps_count;
+	ranked_unlock(&client->lock);
+	return count;
+}
+
+/* It finds all that the coordinator asked of it and gave up on, and the last word counts. */
+static void a_process_that_was_stopped_is_not_left_held_by_steps_that_do_not_fit(void **state)
+{
+	struct gate_slot *slot;
+
+	start_coordinator();
+	client_start(&fixture_lc, session, "train");
+	slot = gate_enter(&fixture_lc.gate, "cuLaunchKernel", NULL); /* the first hold takes its time */
+	queue_step(PROTOCOL_STEP_HOLD);
+	while (steps_left())
+		clock_sleep_ns(CLOCK_NS_PER_MS);
+	for (int i = 0; i < 8; i++) {
+		queue_step(PROTOCOL_STEP_REOPEN);
+		queue_step(PROTOCOL_STEP_HOLD);
+	}
+	queue_step(PROTOCOL_STEP_REOPEN);
+	gate_leave(slot);
+	while (steps_left())
+		clock_sleep_ns(CLOCK_NS_PER_MS);
+	clock_sleep_ns(300 * CLOCK_NS_PER_MS);
+	for (int i = 0; i < 1000 && gate_is_shut(&fixture_lc.gate); i++)
+		clock_sleep_ns(10 * CLOCK_NS_PER_MS);
+	assert_false(gate_is_shut(&fixture_lc.gate));
 	stop_coordinator();
 }
 
@@ -295,6 +390,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(coordinators_that_come_and_go_beside_threads_at_work, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_forked_child_lets_go_of_the_connection_and_the_parent_keeps_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_thread_that_is_cancelled_while_it_waits_for_a_phase_leaves_no_lock_behind, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_process_that_was_stopped_is_not_left_held_by_steps_that_do_not_fit, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, setup_group, teardown_group);

@@ -45,7 +45,7 @@ static CUdeviceptr managed(uint64_t bytes)
 	CUdeviceptr address = 0;
 	CUresult result;
 
-	assert_int_equal(memory_alloc(&fixture_lc, bytes, &address, &result, &why), MEMORY_ANSWERED);
+	assert_int_equal(memory_alloc(&fixture_lc, bytes, &address, &result, &why, NULL), MEMORY_ANSWERED);
 	OK(result);
 	return address;
 }
@@ -334,7 +334,7 @@ static void *alloc_and_free(void *arg)
 	while (!__atomic_load_n(&inside, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	if (cuCtxSetCurrent(primary) == CUDA_SUCCESS &&
-		memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why) == MEMORY_ANSWERED && result == CUDA_SUCCESS &&
+		memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why, NULL) == MEMORY_ANSWERED && result == CUDA_SUCCESS &&
 		memory_free(&fixture_lc, address, &result) == MEMORY_ANSWERED && result == CUDA_SUCCESS)
 		__atomic_store_n(&served, true, __ATOMIC_RELEASE);
 	return arg;
@@ -384,7 +384,7 @@ static void alloc_in_a_lost_context_is_left_to_the_driver(void **state)
 	CUresult result;
 
 	lose_context();
-	assert_int_equal(memory_alloc(&fixture_lc, 4 * MIB, &second, &result, &why), MEMORY_PASS);
+	assert_int_equal(memory_alloc(&fixture_lc, 4 * MIB, &second, &result, &why, NULL), MEMORY_PASS);
 	assert_int_equal(cuMemAlloc_v2(&second, 4 * MIB), CUDA_ERROR_ILLEGAL_ADDRESS);
 	assert_int_equal(memory_free_async(&fixture_lc, first, &result), MEMORY_ANSWERED);
 	assert_int_equal(result, CUDA_ERROR_ILLEGAL_ADDRESS);

@@ -172,7 +172,7 @@ static CUresult allocate_and_free(void *arg)
 	CUdeviceptr address;
 	CUresult result = CUDA_ERROR_UNKNOWN;
 
-	if (memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
+	if (memory_alloc(&fixture_lc, 4 * MIB, &address, &result, &why, NULL) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
 		return result ? result : CUDA_ERROR_UNKNOWN;
 	return memory_free(&fixture_lc, address, &result) == MEMORY_ANSWERED ? result : CUDA_ERROR_UNKNOWN;
 }

@@ -29,7 +29,7 @@ static enum memory_verdict alloc(uint64_t bytes, CUdeviceptr *address, CUresult 
 {
 	enum stats_native why;
 
-	return memory_alloc(&fixture_lc, bytes, address, result, &why);
+	return memory_alloc(&fixture_lc, bytes, address, result, &why, NULL);
 }
 
 static void memory_alloc_then_free_gives_everything_back(void **state)

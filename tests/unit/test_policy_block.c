@@ -56,7 +56,7 @@ static void use(const struct policy *opened)
 {
 	const char *frames[] = {"f"};
 	struct policy_facts facts = {
-		.role = 0, .phase = 0, .size_bytes = 3ull << 29, .library = "l", .python = frames, .python_count = 1};
+		.role = 0, .phase = 0, .size_bytes = 3ull << 29, .library = {"l"}, .python = frames, .python_count = 1};
 	struct policy_process process = {.command = "x"};
 
 	for (uint32_t role = 0; role < 3; role++) {

@@ -135,7 +135,7 @@ static void decide_by_table(void **state)
 		struct policy_decision decision;
 
 		if (strcmp(row->tag, "nccl") == 0)
-			facts.library = "/usr/lib/libnccl.so.2";
+			facts.library[0] = "/usr/lib/libnccl.so.2";
 		now.rule = policy_match(&policy, &facts);
 		policy_decide(&policy, &now, &decision);
 		if (decision.target != row->target || decision.reason != row->reason ||

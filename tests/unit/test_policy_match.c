@@ -347,7 +347,7 @@ static void match_by_index_is_the_match_by_walking(void **state)
 				.python_count = next_random(&seed) % 6,
 				.stack = natives,
 				.stack_count = next_random(&seed) % 4,
-				.library = library};
+				.library = {library}};
 
 			snprintf(tag, sizeof(tag), "t%u", next_random(&seed) % 9);
 			random_frame(python, sizeof(python), &seed);

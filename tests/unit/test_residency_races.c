@@ -261,7 +261,7 @@ static const char *rounds(const struct worker *worker)
 		*block = (struct block){.bytes = (1 + (worker->number + i) % 4) * MIB, .seed = worker->number * 100 + i};
 		if (i >= ROUNDS)
 			continue;
-		if (memory_alloc(&fixture_lc, block->bytes, &block->address, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
+		if (memory_alloc(&fixture_lc, block->bytes, &block->address, &result, &why, NULL) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
 			return "an allocation is not answered with success";
 		if (!gated_same(block, true))
 			return "memory cannot be filled";
@@ -304,7 +304,7 @@ static void threads_go_on_while_their_memory_is_moved_about(void **state)
 		assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
 	}
 	for (unsigned i = 0; __atomic_load_n(&working, __ATOMIC_ACQUIRE); i++) {
-		const struct service_request request = {verbs[i % 6], SERVICE_ALL, 0};
+		const struct service_request request = {.verb = verbs[i % 6], .object = SERVICE_ALL};
 
 		if (service_do(&fixture_lc, &request, &report, &failure))
 			fail_msg("%s", failure.text);

@@ -19,7 +19,7 @@ static bool prepare(void)
 	fixture_lc.config.free_wait_ns = 2000000;
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		blocks[i] = (struct block){.bytes = sizes[i], .seed = i * 1000 + 1};
-		if (memory_alloc(&fixture_lc, sizes[i], &blocks[i].address, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS ||
+		if (memory_alloc(&fixture_lc, sizes[i], &blocks[i].address, &result, &why, NULL) != MEMORY_ANSWERED || result != CUDA_SUCCESS ||
 			!fill_block(&blocks[i]))
 			return false;
 	}

@@ -148,7 +148,7 @@ static void row_16_work_under_way_is_waited_for(void **state)
 	OK(cuModuleUnload(module));
 }
 
-struct caller {
+struct calling {
 	pthread_t thread;
 	CUcontext context;
 	struct block *block;
@@ -160,7 +160,7 @@ struct caller {
 /* A copy as an application makes it: through the gate. */
 static void *call_main(void *arg)
 {
-	struct caller *caller = arg;
+	struct calling *caller = arg;
 	const uint64_t begun = clock_now_ns();
 	uint32_t word = caller->block->seed;
 	struct gate_slot *slot;
@@ -175,14 +175,14 @@ static void *call_main(void *arg)
 	return NULL;
 }
 
-static void begin_call(struct caller *caller, struct block *block)
+static void begin_call(struct calling *caller, struct block *block)
 {
-	*caller = (struct caller){.block = block};
+	*caller = (struct calling){.block = block};
 	OK(cuCtxGetCurrent(&caller->context));
 	assert_int_equal(pthread_create(&caller->thread, NULL, call_main, caller), 0);
 }
 
-static void end_call(struct caller *caller)
+static void end_call(struct calling *caller)
 {
 	pthread_join(caller->thread, NULL);
 	OK(caller->result);
@@ -191,7 +191,7 @@ static void end_call(struct caller *caller)
 static void a_call_that_waits_a_second_finds_the_bytes_parked(void **state)
 {
 	struct block block = new_block(5 * MIB, 1);
-	struct caller caller;
+	struct calling caller;
 
 	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
 	begin_call(&caller, &block);
@@ -207,7 +207,7 @@ static void a_call_that_waits_a_second_finds_the_bytes_parked(void **state)
 static void a_call_that_waits_finds_fresh_pages_where_all_was_discarded(void **state)
 {
 	struct block block = block_of_rule(4 * MIB, 1, 1), cache = block_of_rule(2 * MIB, 2, 1);
-	struct caller caller;
+	struct calling caller;
 
 	service_set_policy(&fixture_lc, only_rule_one, NULL);
 	DONE(SERVICE_DISCARD, SERVICE_ALL);
@@ -221,7 +221,7 @@ static void a_call_that_waits_finds_fresh_pages_where_all_was_discarded(void **s
 static void a_call_that_nothing_serves_waits_until_there_is_room(void **state)
 {
 	struct block block = new_block(150 * MIB, 1);
-	struct caller caller;
+	struct calling caller;
 	CUdeviceptr other;
 
 	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
@@ -266,7 +266,7 @@ static void row_9_a_restore_that_had_no_room_works_later_and_again(void **state)
 static void row_14_and_15_a_call_on_what_is_still_away_waits_for_it(void **state)
 {
 	struct block weights = block_of_rule(4 * MIB, 1, 0), cache = block_of_rule(6 * MIB, 2, 1);
-	struct caller caller;
+	struct calling caller;
 
 	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
 	DONE(SERVICE_RESTORE, 0);
@@ -334,7 +334,7 @@ static void *requests_main(void *arg)
 	struct errinfo error;
 
 	for (int i = 0; i < 12; i++) {
-		const struct service_request request = {i % 2 ? SERVICE_RESTORE : i % 3 ? SERVICE_PARK : SERVICE_OFFLOAD, rule, 0};
+		const struct service_request request = {.verb = i % 2 ? SERVICE_RESTORE : i % 3 ? SERVICE_PARK : SERVICE_OFFLOAD, .object = rule};
 
 		if (service_do(&fixture_lc, &request, &mine, &error))
 			return (char *)arg + 1; /* not NULL: it failed */
@@ -365,7 +365,7 @@ static void requests_of_several_threads_are_done_in_turn(void **state)
 static void the_end_of_the_process_moves_nothing_until_a_call_waits(void **state)
 {
 	struct block block = new_block(4 * MIB, 1);
-	struct caller caller;
+	struct calling caller;
 	uint64_t maps;
 
 	DONE(SERVICE_OFFLOAD, SERVICE_ALL);
@@ -410,7 +410,7 @@ static void the_end_of_the_process_leaves_no_move_half_done(void **state)
 {
 	struct block blocks[24];
 	enum sublet_err err = SUBLET_OK;
-	struct caller caller;
+	struct calling caller;
 	pthread_t thread;
 
 	for (uint32_t i = 0; i < 24; i++)

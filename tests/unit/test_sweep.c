@@ -29,7 +29,7 @@ static void alloc(unsigned slot, uint64_t bytes)
 
 	if (live[slot]) /* its free was refused */
 		return;
-	if (memory_alloc(&fixture_lc, bytes, &live[slot], &result, &why) == MEMORY_PASS)
+	if (memory_alloc(&fixture_lc, bytes, &live[slot], &result, &why, NULL) == MEMORY_PASS)
 		return;
 	if (result == CUDA_SUCCESS) {
 		if (!live[slot] || !answer_address_range(&fixture_lc, live[slot] + bytes - 1, &base, &size) || base != live[slot] ||

@@ -42,7 +42,7 @@ static const char *rounds(const struct worker *worker)
 		lifecycle_context_seen(&fixture_lc, worker->context, 0);
 		if (*slot && (memory_free(&fixture_lc, *slot, &result) != MEMORY_ANSWERED || result != CUDA_SUCCESS))
 			return "a free is not answered with success";
-		if (memory_alloc(&fixture_lc, bytes, slot, &result, &why) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
+		if (memory_alloc(&fixture_lc, bytes, slot, &result, &why, NULL) != MEMORY_ANSWERED || result != CUDA_SUCCESS)
 			return "an allocation is not answered with success";
 		if (!answer_address_range(&fixture_lc, *slot + bytes - 1, &base, &size) || base != *slot || size != bytes)
 			return "the range is not that of this thread's allocation";
@@ -71,7 +71,7 @@ static const char *take_and_give(unsigned number)
 	enum stats_native why;
 	size_t size;
 
-	if (memory_alloc(&fixture_lc, (1 + number % 5) * MIB, &address, &result, &why) == MEMORY_PASS)
+	if (memory_alloc(&fixture_lc, (1 + number % 5) * MIB, &address, &result, &why, NULL) == MEMORY_PASS)
 		return why == STATS_NATIVE_CAPTURE ? NULL : "an allocation is passed on without a capture";
 	if (result != CUDA_SUCCESS || !answer_address_range(&fixture_lc, address, &base, &size) || base != address)
 		return "an allocation is not answered with success";
@@ -122,7 +122,7 @@ static const char *live_and_end(const struct worker *worker)
 	if (!contexts_peer_enable(&fixture_lc.contexts, context, context, 0, 0))
 		return "a peer is not noted";
 	wrong = take_and_give(worker->number);
-	(void)memory_alloc(&fixture_lc, 2 * MIB, &left, &result, &why);
+	(void)memory_alloc(&fixture_lc, 2 * MIB, &left, &result, &why, NULL);
 	lifecycle_context_end_begin(&fixture_lc, context, &end);
 	result = cuCtxDestroy_v2(context);
 	lifecycle_context_end(&fixture_lc, &end, result == CUDA_SUCCESS);

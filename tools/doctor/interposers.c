@@ -114,12 +114,12 @@ static void look_at_preload_file(struct report *report)
 		fclose(file);
 }
 
-static void look_at_variable(struct report *report, const char *name, const char *what)
+static void look_at_variable(struct report *report, const char *name, const char *what, bool in_the_way)
 {
 	const char *value = getenv(name);
 
 	if (value && *value)
-		add(report, name, value, what, true);
+		add(report, name, value, what, in_the_way);
 }
 
 void check_interposers(const struct doctor *doctor, struct finding *finding)
@@ -132,9 +132,9 @@ void check_interposers(const struct doctor *doctor, struct finding *finding)
 		look_at_preloads(&report, "LD_PRELOAD", copy);
 	free(copy);
 	look_at_preload_file(&report);
-	look_at_variable(&report, "LD_AUDIT", "sees every look-up, and lives in a link namespace of its own");
-	look_at_variable(&report, "CUDA_INJECTION64_PATH", "is loaded by the driver (a profiler or debugger)");
-	look_at_variable(&report, "NVTX_INJECTION64_PATH", "takes the NVTX ranges, which phase triggers use");
+	look_at_variable(&report, "LD_AUDIT", "sees every look-up, and lives in a link namespace of its own", true);
+	look_at_variable(&report, "CUDA_INJECTION64_PATH", "is loaded by the driver (a profiler or debugger)", true);
+	look_at_variable(&report, "NVTX_INJECTION64_PATH", "takes the NVTX ranges; 'sublet run' stands in front of it", false);
 	json_object_set_new(finding->values, "interposers", report.list);
 	finding_say(
 		finding, report.in_the_way ? FINDING_LIMITED : FINDING_OK, "%s", *report.text ? report.text : "none");

@@ -68,11 +68,6 @@ static const struct opening *check_opens(struct finding *finding, const char *na
 	return opening;
 }
 
-void check_libunwind(const struct doctor *doctor, struct finding *finding)
-{
-	check_opens(finding, "libunwind.so.8", "install libunwind8");
-}
-
 void check_libelf(const struct doctor *doctor, struct finding *finding)
 {
 	check_opens(finding, "libelf.so.1", "install libelf1 (Ubuntu 24.04: libelf1t64)");

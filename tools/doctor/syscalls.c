@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,15 @@ static int try_membarrier(void *arg)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0))
 		return errno;
 	return 0;
+}
+
+/* Of itself, as stacks are read: memory that may not be there. */
+static int try_process_vm_readv(void *arg)
+{
+	char from = 1, to = 0;
+	struct iovec local = {&to, 1}, remote = {&from, 1};
+
+	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 ? 0 : errno;
 }
 
 static int try_memfd(void *arg)
@@ -100,6 +110,12 @@ void check_membarrier(const struct doctor *doctor, struct finding *finding)
 {
 	check_call(finding, try_membarrier,
 		"needs Linux 4.14, and a seccomp profile that allows membarrier ('--security-opt seccomp=FILE')");
+}
+
+void check_process_vm_readv(const struct doctor *doctor, struct finding *finding)
+{
+	check_call(finding, try_process_vm_readv,
+		"needs a seccomp profile that allows process_vm_readv ('--security-opt seccomp=FILE'); containers on older kernels: '--cap-add SYS_PTRACE'");
 }
 
 void check_memfd(const struct doctor *doctor, struct finding *finding)
