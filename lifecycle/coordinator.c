@@ -236,7 +236,11 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		good = request_listed(c, peer, message);
 		break;
 	case PROTOCOL_ARRIVE:
+		peer->needs.devices = message->arrive.devices;
 		barrier_arrive(c, peer, message->header.serial, message->arrive.phase, message->arrive.timeout_ns);
+		break;
+	case PROTOCOL_STUCK:
+		barrier_stuck(c, peer, message);
 		break;
 	case PROTOCOL_STEPPED:
 		good = barrier_stepped(c, peer, message);
