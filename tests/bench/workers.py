@@ -107,16 +107,17 @@ class Worker:
 class Session:
     """The folder of a session, for the processes of one measurement. With @policy it has a coordinator, started by its first
     process; @sim: the folder of the simulated driver, whose machine is that of the session's processes and of plain ones beside
-    them. At the end nothing of it is left, and .log has what the coordinator wrote."""
+    them (without a policy each plain process has one of its own, unless @shared). At the end nothing of it is left, and .log has
+    what the coordinator wrote."""
 
-    def __init__(self, build, policy=None, sim=None, capacity=None):
+    def __init__(self, build, policy=None, sim=None, capacity=None, shared=False):
         self.build, self.served, self.sim, self.capacity, self.log = build, policy is not None, sim, capacity, ""
         self.folder = steps.session_dir()
         if self.served:
             self.policy = os.path.join(self.folder, "policy.yaml")
             steps.write_file(self.policy, policy)
-        self.machine = os.path.join(self.folder, "sim")
-        if sim and self.served:
+        self.machine = os.path.join(self.folder, "sim") if sim and (self.served or shared) else None
+        if self.machine:
             os.mkdir(self.machine, 0o700)
 
     def sublet(self, *words):
@@ -128,7 +129,7 @@ class Session:
         env = steps.plain_env(extra)
         if self.sim:
             env["LD_LIBRARY_PATH"] = self.sim + os.pathsep + env.get("LD_LIBRARY_PATH", "")
-        if self.sim and self.served:
+        if self.machine:
             env["SUBLET_SIM_MACHINE"] = self.machine
         if self.sim and self.capacity:
             env["SUBLET_SIM_CAPACITY"] = str(self.capacity)
