@@ -133,9 +133,9 @@ def main():
     if not build:
         print(f"phases.sh: {reason}", file=sys.stderr)
         return 2
-    gpu, reason = (None, None) if options.sim else steps.probe_gpu()
-    if not reason and options.mps:
-        reason = mps.why_not()
+    gpu, reason = None, mps.why_not() if options.mps else None
+    if not reason and not options.sim:
+        gpu, reason = steps.probe_gpu()
     if reason:
         print(f"skip: {reason}")
         return 1 if os.environ.get("SUBLET_TEST_REQUIRE") == "gpu" else 77

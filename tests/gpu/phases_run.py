@@ -37,6 +37,7 @@ BEGINS = {
     "nvtx": '{enter: train, role: train, nvtx_push: ["*policy_worker*/train", "DeepSpeedEngine.forward"]}',
     "command": "{enter: train, command: true}",
 }
+LOG = "*:info,residency:warn"  # of the moves; what is said of a gate at a process's end is none of a warning
 REWRITTEN = {"train": "gradients", "rollout": "kv_cache"}
 MIB = 1 << 20
 
@@ -200,7 +201,7 @@ class Runs:
             return []
 
     def start(self, role):
-        program = Program(self.session.argv(self.programs[role], role), steps.sublet_env(), self.work, f"{role}, with Sublet")
+        program = Program(self.session.argv(self.programs[role], role), steps.sublet_env(log=LOG), self.work, f"{role}, with Sublet")
         self.running[role] = program
         program.answer(self.bound(150))
 
@@ -237,6 +238,8 @@ class Runs:
                 self.start("rollout")
                 self.check_objects("rollout")
                 self.iterate()
+            except NoRoom as met:
+                raise Trouble(f"{met}; phase {self.command('ctl', 'status')['phase']} is in force") from met
             finally:
                 for program in self.running.values():
                     self.ended(program)
@@ -261,8 +264,8 @@ class Runs:
             if not report.managed:
                 self.notes.append(f"{role}: managed no memory: was Sublet there?")
             self.notes += report.bugs
-            served = [line for line in report.lines if "out of turn" in line or "has waited" in line]
-            self.notes += served[:2]
+            # a phase in which the program does something that it should not, or a change that was too slow for who waits for it
+            self.notes += [line for line in report.lines if "the gate opens for those" in line][:2]
 
     # ---- what there is to say ----
 
