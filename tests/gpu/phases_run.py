@@ -7,7 +7,6 @@ import os
 import re
 import statistics
 import sys
-import time
 
 import compare
 import steps
