@@ -44,7 +44,8 @@ def change(peer, number):
 
 def measure(bench, changes):
     """A time for each change; all workers stay till the end, and are asked for nothing meanwhile."""
-    argv = [bench.program("barrier_worker", "residency_worker.c", ["-DVIA_DLSYM", "-ldl", "-DON_SIM", "-rdynamic", "-I", steps.ROOT])]
+    flags = ["-DVIA_DLSYM", "-ldl", "-DON_SIM", "-rdynamic", "-I", steps.ROOT]
+    argv = [bench.program("barrier_worker", "residency_worker.c", flags)]
     workers, found, peer = [], [], None
     with Session(bench.build, POLICY, sim=bench.find_sim()) as session:
         try:

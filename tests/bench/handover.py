@@ -41,7 +41,8 @@ class Change:
             self.command_ns = answer["seconds"] * 1e9
             moves = {(row["pid"], row["step"]): (row["moved_bytes"], row["seconds"] * 1e9) for row in answer["moves"]}
         except (ValueError, KeyError, TypeError) as error:
-            raise WorkerError(f"{where}: its answer is not understood ({type(error).__name__}: {error})", result.out[-600:]) from error
+            text = f"{where}: its answer is not understood ({type(error).__name__}: {error})"
+            raise WorkerError(text, result.out[-600:]) from error
         wanted = {(leaves, "release"), (comes, "acquire")}
         if set(moves) != wanted or any(not size <= moved <= size + 2 * MIB * BLOCKS for moved, _ in moves.values()):
             raise WorkerError(f"{where}: not both moved {steps.amount(size)}, one out and one in", result.out[-600:])
@@ -180,7 +181,8 @@ class Part:
         each = [intervals.median([found[i] for found in self.plain_each]) for i in (0, 1)]
         own = [intervals.median([getattr(change, key) for change in self.changes]) for key in ("out_ns", "in_ns", "command_ns")]
         self.bench.row(
-            f"hand-over, {steps.amount(self.sizes.weights)} out of one process and as much into another, {count} pairs in {len(made)} rounds",
+            f"hand-over, {steps.amount(self.sizes.weights)} out of one process and as much into another, {count} pairs in "
+            f"{len(made)} rounds",
             f"copied in {ns_text(plain)} ({size / plain:.1f} GB/s both; out {ns_text(each[0])}, in {ns_text(each[1])})",
             f"moved in {ns_text(moved)} ({size / moved:.1f} GB/s both; out {ns_text(own[0])}, in {ns_text(own[1])}), "
             f"whole phase change {ns_text(own[2])}",

@@ -1,5 +1,5 @@
 /* tests/bench/residency_worker.c
- * A worker (worker.h) of the part "residency" (moves.py): one process has memory that somebody else moves, one without Sublet
+ * A worker (worker.h) of the parts "residency" (moves.py), "handover" and "barrier": one process has memory that somebody else moves, one without Sublet
  * makes the driver's own calls and plain copies that this is held against, and says what it sees of the device's memory.
  *
  *   take BYTES N         N blocks more of BYTES, each filled with a pattern of its own; answer: N

@@ -30,9 +30,8 @@ class Mps:
         self.before = {name: os.environ.get(name) for name in self.names}
         os.environ.update(self.names)  # of all that is started from here on
         # not through pipes, which the daemon would keep open
-        told = subprocess.run(
-            [CONTROL, "-d"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30, check=False
-        )
+        nothing = {name: subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")}
+        told = subprocess.run([CONTROL, "-d"], timeout=30, check=False, **nothing)
         self.started = told.returncode == 0
         if not self.started:
             self.__exit__()

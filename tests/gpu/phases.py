@@ -34,12 +34,19 @@ def parse_options():
         "Example: tests/gpu/phases.sh --out results",
     )
     parser.add_argument("--iterations", type=int, default=20, metavar="N", help="of generation and training (20; at least 3)")
-    parser.add_argument("--left", type=float, metavar="GIB", help="device memory that the ballast leaves free (what the larger one needs, and --margin)")
-    parser.add_argument("--margin", type=float, metavar="GIB", help="beyond what the larger one's allocator took: contexts, libraries (3.5)")
+    parser.add_argument(
+        "--left", type=float, metavar="GIB", help="device memory that the ballast leaves free (what the larger one needs, and --margin)"
+    )
+    parser.add_argument(
+        "--margin", type=float, default=3.5, metavar="GIB", help="beyond what the larger one's allocator took: contexts, libraries (3.5)"
+    )
     parser.add_argument("--by", choices=["nvtx", "command"], default="nvtx", help="what begins the phase train (the trainer's NVTX range)")
-    parser.add_argument("--ranges", choices=["nemo-rl", "deepspeed"], default="nemo-rl", help="whose names the trainer's NVTX ranges have")
+    parser.add_argument("--ranges", choices=["nemo-rl", "deepspeed"], default="nemo-rl", help="whose names the trainer's ranges have")
+    parser.add_argument("--verify", action="store_true", help="with SUBLET_VERIFY=1")
     parser.add_argument("--mps", action="store_true", help="all of it as clients of an MPS daemon of its own")
-    parser.add_argument("--sim", metavar="PROGRAM", help="try this script on the simulated driver, with the stand-in program (tests/gpu/phases_standin.c)")
+    parser.add_argument(
+        "--sim", metavar="PROGRAM", help="try this script on the simulated driver, with stand-ins (tests/gpu/phases_standin.c)"
+    )
     parser.add_argument("--out", metavar="DIR", help="also write table, markdown, JSON and logs there")
     parser.add_argument("--build", metavar="DIR")
     parser.add_argument("--seconds", type=float, default=520, help="time for everything")
@@ -49,7 +56,7 @@ def parse_options():
     if options.sim and options.mps:
         parser.error("--mps needs a GPU, --sim has none")
     options.left = options.left and int(options.left * GIB)
-    options.margin = SIM_MARGIN if options.sim else int((3.5 if options.margin is None else options.margin) * GIB)
+    options.margin = SIM_MARGIN if options.sim else int(options.margin * GIB)
     return options
 
 
@@ -79,7 +86,8 @@ def run(options, runs, outcome):
         runs.run_plain()
         for role in ROLES:
             verdict = compare.compare(runs.plain[role], runs.plain[role])
-            outcome.add(f"{role}, plain", f"{verdict.plain}; at most {steps.amount(runs.peak(role))} allocated", verdict.differences)
+            found = f"{verdict.plain}; at most {steps.amount(runs.peak(role))} allocated"
+            outcome.add(f"{role}, plain", found, verdict.differences)
         at = "both plainly"
         met = runs.naive()
         outcome.add(f"both plainly, {steps.amount(runs.left())} free", met or "", [] if met else ["there was room for both"])
@@ -93,14 +101,17 @@ def run(options, runs, outcome):
     except (Trouble, NoRoom, OSError, ValueError, KeyError) as error:
         tail = getattr(error, "tail", "")
         runs.logs.append(f"=== trouble\n{tail}")
-        outcome.add(at, f"after {len(runs.changes)} phase changes", [f"{type(error).__name__}: {error}" if not isinstance(error, (Trouble, NoRoom)) else str(error)])
+        text = str(error) if isinstance(error, (Trouble, NoRoom)) else f"{type(error).__name__}: {error}"
+        outcome.add(at, f"after {len(runs.changes)} phase changes", [text])
         outcome.tail = tail
 
 
 def report(options, runs, outcome, facts, seconds, daemon):
-    names = {"iterations": 20, "by": "nvtx", "ranges": "nemo-rl"}
-    command = "tests/gpu/phases.sh" + "".join(f" --{name} {getattr(options, name)}" for name, usual in names.items() if getattr(options, name) != usual)
-    command += (" --mps" if options.mps else "") + (" --sim" if options.sim else "")
+    usual = {"iterations": 20, "by": "nvtx", "ranges": "nemo-rl", "margin": SIM_MARGIN if options.sim else int(3.5 * GIB), "left": None}
+    given = {name: getattr(options, name) for name in usual if getattr(options, name) != usual[name]}
+    given.update({name: given[name] / GIB for name in ("margin", "left") if name in given})
+    flags = [name for name in ("verify", "mps", "sim") if getattr(options, name)]
+    command = "tests/gpu/phases.sh" + "".join(f" --{name} {value}" for name, value in given.items()) + "".join(f" --{f}" for f in flags)
     head, rows = ["what", "found", "verdict"], runs.rows() if runs.changes else []
     text = (steps.table_text(HEAD, rows) + "\n\n" if rows else "") + steps.table_text(head, outcome.rows) + "\n"
     text += "".join(f"    {line}\n" for line in getattr(outcome, "tail", "").splitlines()[-15:])
@@ -116,12 +127,13 @@ def report(options, runs, outcome, facts, seconds, daemon):
     markdown = (
         "## Two programs that do not fit together\n\n"
         f"`{command}`, {seconds:.0f} s.\n{steps.facts_text(facts)}.\n\n"
-        "The barrier's time is the coordinator's, from the first arrival until all gates are open; what is copied, out and in together, is "
-        "divided by it.\nThe first changes make the host memory.\n\n" + steps.table_markdown(HEAD, rows) + "\n\n" + steps.table_markdown(head, outcome.rows) + "\n"
+        "The barrier's time is the coordinator's, from the arrival that began it until all gates are open; what is copied, out and in\n"
+        "together, is divided by it. The first changes make the host memory.\n\n"
+        f"{steps.table_markdown(HEAD, rows)}\n\n{steps.table_markdown(head, outcome.rows)}\n"
     )
     steps.write_file(os.path.join(options.out, "phases.md"), markdown)
-    found = {"facts": facts, "command": command, "seconds": seconds, "free bytes": free, "changes": [c.row() for c in runs.changes]}
-    found.update(plain=runs.plain, sublet=runs.results, rows=outcome.rows)
+    found = {"facts": facts, "command": command, "seconds": seconds, "free bytes": free, "rows": outcome.rows}
+    found.update(changes=[c.row() for c in runs.changes], plain=runs.plain, sublet=runs.results)
     steps.write_file(os.path.join(options.out, "phases.json"), json.dumps(found, indent=1))
     steps.write_file(os.path.join(options.out, "phases-logs.txt"), "\n".join(runs.logs + [daemon]))
 
@@ -145,7 +157,8 @@ def main():
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix="sublet-gpu-"))
         if options.mps:
             daemon = stack.enter_context(mps.Mps())
-        runs = Runs(options, build, programs_of(options, work), steps.Deadline(options.seconds), work, sim, SIM_CAPACITY if sim else None)
+        deadline, capacity = steps.Deadline(options.seconds), SIM_CAPACITY if sim else None
+        runs = Runs(options, build, programs_of(options, work), deadline, work, sim, capacity)
         run(options, runs, outcome)
         if daemon and not daemon.clients():
             outcome.add("MPS", "", ["its daemon has no server, so nobody was its client"])

@@ -27,9 +27,11 @@ triggers:
   - {begins}
 barrier: {{quorum: role, timeout: 60s}} # of the roles one has triggers, so its own arrival is enough
 objects:
-  - {{name: kv_cache, match: {{role: rollout, size: {rollout}}}, class: regenerable, resident: [rollout], otherwise: discard, exclusive: true}}
+  - {{name: kv_cache, match: {{role: rollout, size: {rollout}}}, class: regenerable, resident: [rollout], otherwise: discard,
+     exclusive: true}}
   - {{name: rollout_rest, match: {{role: rollout}}, class: permanent, resident: [rollout], otherwise: offload}}
-  - {{name: gradients, match: {{role: train, size: {train}}}, class: regenerable, resident: [train], otherwise: discard, exclusive: true}}
+  - {{name: gradients, match: {{role: train, size: {train}}}, class: regenerable, resident: [train], otherwise: discard,
+     exclusive: true}}
   - {{name: train_rest, match: {{role: train}}, class: permanent, resident: [train], otherwise: offload}}
 """
 BEGINS = {
@@ -147,7 +149,8 @@ class Runs:
         return left
 
     def ballast(self, place):
-        program = Program([sys.executable, os.path.join(steps.HERE, "ballast.py"), str(self.left())], place.plain_env(), self.work, "ballast")
+        argv = [sys.executable, os.path.join(steps.HERE, "ballast.py"), str(self.left())]
+        program = Program(argv, place.plain_env(), self.work, "ballast")
         try:
             told = program.answer(self.bound(60))[0]
         except (Trouble, NoRoom, IndexError):
@@ -200,7 +203,8 @@ class Runs:
             return []
 
     def start(self, role):
-        program = Program(self.session.argv(self.programs[role], role), steps.sublet_env(log=LOG), self.work, f"{role}, with Sublet")
+        env = steps.sublet_env({"SUBLET_VERIFY": "1"} if self.options.verify else {}, log=LOG)
+        program = Program(self.session.argv(self.programs[role], role), env, self.work, f"{role}, with Sublet")
         self.running[role] = program
         program.answer(self.bound(150))
 
@@ -212,10 +216,11 @@ class Runs:
         work()
         self.begun += 1
         status, barriers = self.command("ctl", "status"), self.barriers()
-        if (status["phase"], status["phases_begun"], len(barriers)) != (phase, self.begun, self.begun) or barriers[-1][0] != phase:
+        found = (status["phase"], status["phases_begun"], len(barriers))
+        if found != (phase, self.begun, self.begun) or barriers[-1][0] != phase:
             raise Trouble(
-                f"iteration {iteration}: phase {status['phase']} is in force, {status['phases_begun']} have begun, {len(barriers)} are "
-                f"in the coordinator's log; it should be {phase}, {self.begun} of them"
+                f"iteration {iteration}: phase {found[0]} is in force, {found[1]} have begun, {found[2]} are in the coordinator's log; "
+                f"it should be {phase}, {self.begun} of them"
             )
         self.changes.append(Change(iteration, phase, before, self.objects(), barriers[-1][1], moves, used))
 
@@ -223,8 +228,9 @@ class Runs:
         """The policy takes exactly what the program rewrites."""
         count, size = self.plain[role][0]["info"]["rewritten"]
         row = self.objects()[REWRITTEN[role]]
-        if (row["allocations"], sum(row["bytes"].values())) != (count, count * size):
-            raise Trouble(f"'{REWRITTEN[role]}' has {row['allocations']} allocations, {sum(row['bytes'].values())} bytes; it should be {count} of {size}")
+        found = (row["allocations"], sum(row["bytes"].values()))
+        if found != (count, count * size):
+            raise Trouble(f"'{REWRITTEN[role]}' has {found[0]} allocations, {found[1]} bytes; it should be {count} of {size}")
 
     def under_sublet(self):
         self.running, ballast = {}, None
@@ -262,7 +268,7 @@ class Runs:
             report = steps.Report(text)
             if not report.managed:
                 self.notes.append(f"{role}: managed no memory: was Sublet there?")
-            self.notes += report.bugs
+            self.notes += report.bugs + (["verification found a mismatch"] if "MISMATCH" in text else [])
             # a phase in which the program does something that it should not, or a change that was too slow for who waits for it
             self.notes += [line for line in report.lines if "the gate opens for those" in line][:2]
 
@@ -273,7 +279,9 @@ class Runs:
         found = []
         for phase in ("train", "rollout"):
             made = [change for change in self.changes if change.phase == phase]
-            for name, part in ((f"first to {phase}", made[: -self.options.iterations + 1]), (f"to {phase}", made[-self.options.iterations + 1 :])):
+            # rollout's begins once before there is a rollout, and trainers allocate more in their first step
+            first = 1 if phase == "train" else 2
+            for name, part in ((f"first to {phase}", made[:first]), (f"to {phase}", made[first:])):
                 if part:
                     found.append(self.row(name, phase, part))
         return found

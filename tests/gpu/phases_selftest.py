@@ -73,7 +73,8 @@ class Wrong(Case):
 
     def test_results_that_plain_runs_do_not_repeat_fail(self):
         mark = os.path.join(self.folder, "mark")
-        status, text = self.found(f'[ $role = rollout ] && ! mkdir {mark} 2>/dev/null && shift 2 && set -- rollout . weights=4194304 "$@"')
+        first = f"[ $role = rollout ] && ! mkdir {mark} 2>/dev/null"
+        status, text = self.found(first + ' && shift 2 && set -- rollout . weights=4194304 "$@"')
         self.assertEqual(status, 1, text)
         self.assertIn("plain runs differ among themselves in 'results'", text)
 

@@ -1,7 +1,8 @@
 /* tests/gpu/phases_standin.c
- * What phases.py runs on the simulated driver in place of torch_phases.py: `phases_standin train|rollout FOLDER OBJECT=BYTES...`,
- * the same lines in and out and the same NVTX range, and results that every byte has a part in. Its objects: `weights` and
- * `moments`, which live on, and `gradients` or `kv_cache`, which each iteration writes anew before it reads them. */
+ * What phases.py runs on the simulated driver in place of torch_phases.py: `phases_standin train|rollout FOLDER
+ * OBJECT=BYTES...`, the same lines in and out and the same NVTX range, and results that every byte has a part in. Its
+ * objects: `weights` and `moments`, which live on, and `gradients` or `kv_cache`, which each iteration writes anew
+ * before it reads them. */
 #include "tools/demo/program.h"
 
 #include <inttypes.h>
@@ -48,7 +49,8 @@ static void print_results(void)
 	printf("{\"exact\": {\"results\": [");
 	for (unsigned i = 0; i < count; i++)
 		printf("%s\"%016" PRIx64 "\"", i ? ", " : "", results[i]);
-	printf("], \"weights\": \"%016" PRIx64 "\"}, \"loose\": {}, \"info\": {\"peak bytes\": %zu, \"rewritten\": [1, %zu]}}\n",
+	printf("], \"weights\": \"%016" PRIx64
+	       "\"}, \"loose\": {}, \"info\": {\"peak bytes\": %zu, \"rewritten\": [1, %zu]}}\n",
 		sum, peak, scratch->bytes);
 }
 

@@ -95,6 +95,11 @@ def digest_all(tensors):
     return hashlib.sha256(" ".join(digest(tensor) for tensor in tensors).encode()).hexdigest()
 
 
+def give_back_freed():
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def rounded(size):
     return -(-size // SEGMENT_BYTES) * SEGMENT_BYTES
 
@@ -105,6 +110,7 @@ class Trainer:
         self.batch, self.length = args.batch or 4, length
         self.model = make_model(args.layers or 18, torch.float32, length)
         parameters = list(self.model.parameters())
+        give_back_freed()
         # One buffer, of which each gradient is a view: what an iteration leaves in it is zeroed by the next.
         self.gradients = torch.zeros(sum(p.numel() for p in parameters), device=device)
         at = 0
@@ -135,7 +141,7 @@ class Trainer:
             self.losses.append(repr(loss.item()))
 
     def results(self):
-        state = [value for p in self.model.parameters() for name, value in sorted(self.optimizer.state[p].items()) if name != "step"]
+        state = [self.optimizer.state[p][name] for p in self.model.parameters() for name in ("exp_avg", "exp_avg_sq")]
         places = [p.grad.data_ptr() for p in self.model.parameters()]
         return {
             "losses": self.losses,
@@ -153,7 +159,8 @@ class Rollout:
         self.batch, length, layers = args.batch or 8, args.length or 4096, args.layers or 24
         self.model = make_model(layers, torch.bfloat16, length).eval()
         self.cache = StaticCache(config=self.model.config, max_cache_len=length)
-        # before anything else is allocated and freed again: each tensor of it is an allocation of its own then
+        # nothing that was freed is left to be used again: each tensor of it is an allocation of its own
+        give_back_freed()
         self.cache.early_initialization(self.batch, args.width // 64, 64, torch.bfloat16, device)
         tensors = [t for layer in self.cache.layers for t in (layer.keys, layer.values)]
         self.rewritten = [len(tensors), rounded(tensors[0].numel() * 2)]
