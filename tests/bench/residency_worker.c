@@ -1,6 +1,7 @@
 /* tests/bench/residency_worker.c
- * A worker (worker.h) of the parts "residency" (moves.py), "handover" and "barrier": one process has memory that somebody else moves, one without Sublet
- * makes the driver's own calls and plain copies that this is held against, and says what it sees of the device's memory.
+ * A worker (worker.h) of the parts "residency" (moves.py), "handover" and "barrier": who has memory that somebody else moves; or,
+ * without Sublet, makes the driver's own calls and plain copies that this is held against, and says what it sees of the
+ * device's memory.
  *
  *   take BYTES N         N blocks more of BYTES, each filled with a pattern of its own; answer: N
  *   check BYTES 0        the blocks of BYTES are compared with what was written; answer: words compared, words that differ
