@@ -12,8 +12,10 @@ import threading
 import time
 
 import harness
+import protocol
 import session
-from session import CLIENT, MIB, Peer, ProcessPeer, message, text_of
+from protocol import CLIENT, NEEDS, Peer, ask_phase, message
+from session import MIB, ProcessPeer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POLICY = """version: 1
@@ -32,10 +34,6 @@ objects:
   - {name: train_state, match: {role: train}, class: permanent, resident: [train], otherwise: offload}
 """
 STEPS = ["PLAN", "HOLD", "REOPEN", "RELEASE", "ACQUIRE", "ROOM", "REVERSE", "OPEN", "EXCHANGE"]
-
-
-DEVICES = struct.pack("<264x")  # struct message_devices: none
-NEEDS = DEVICES + struct.pack("<544x")
 
 
 class Double(ProcessPeer):
@@ -58,8 +56,8 @@ class Double(ProcessPeer):
                 data = self.socket.recv(65536)
                 if not data:
                     return
-                head = session.HEADER.unpack_from(data)
-                name, body = session.NAMES[head[2]], data[session.HEADER.size:]
+                head = protocol.HEADER.unpack_from(data)
+                name, body = protocol.NAMES[head[2]], data[protocol.HEADER.size:]
                 if name == "PHASE":
                     self.phases.append(struct.unpack_from("<QI", body))
                 if name == "STEP":
@@ -274,7 +272,7 @@ class Fails(Case):
         double = self.given_double(b"rollout", PLAN="silent")
         command = Peer(self.session)
         command.join()
-        command.send(message("ASK_PHASE", struct.pack("<IIQ", 1, 0, 0) + DEVICES, serial=2))
+        command.send(ask_phase(1, 2))
         self.eventually(lambda: double.asked == ["PLAN"])
         command.socket.shutdown(socket.SHUT_RD)
         double.answers.clear()
