@@ -108,6 +108,24 @@ class Case(session.Case):
         self.eventually(lambda: len(self.given_status()["clients"]) >= 1)
         return double.start()
 
+    def given_maker(self, role, device="0"):
+        """tests/cli/maker.py on @device, or on several: "0,1"."""
+        words = [harness.EXE, "run", "--session", self.session, "--sim=1GiB", "--role", role, "--", sys.executable,
+                 os.path.join(HERE, "maker.py")]
+        child = subprocess.Popen(words, env=dict(self.env, MAKER_DEVICES=device), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=open(os.path.join(self.folder, "maker.err"), "a"), text=True)
+        self.children.append(child)
+        self.assertEqual(child.stdout.readline().strip(), "ready")
+        return child
+
+    def given_said(self, child, word):
+        self.given_told(child, word)
+        return child.stdout.readline().strip()
+
+    def given_told(self, child, word):
+        child.stdin.write(word + "\n")
+        child.stdin.flush()
+
     def tearDown(self):
         for double in getattr(self, "doubles", []):
             try:
@@ -383,23 +401,6 @@ class Fails(Case):
 
 
 class Arrives(Case):
-    def given_maker(self, role):
-        words = [harness.EXE, "run", "--session", self.session, "--sim=1GiB", "--role", role, "--", sys.executable,
-                 os.path.join(HERE, "maker.py")]
-        child = subprocess.Popen(words, env=self.env, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=open(os.path.join(self.folder, "maker.err"), "a"), text=True)
-        self.children.append(child)
-        self.assertEqual(child.stdout.readline().strip(), "ready")
-        return child
-
-    def given_said(self, child, word):
-        self.given_told(child, word)
-        return child.stdout.readline().strip()
-
-    def given_told(self, child, word):
-        child.stdin.write(word + "\n")
-        child.stdin.flush()
-
     def program_that_asks_for_its_phase(self):
         one = self.given_maker("train")
         self.given_said(one, "load_weights")
