@@ -45,7 +45,7 @@ struct peer {
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
 	bool joined;   /* has read the policy */
-	bool triggers; /* has arrived at some phase: it counts for a quorum */
+	uint64_t triggered; /* phases at which it has arrived: it counts for their quorums */
 	bool recalled; /* asked for what it keeps, and has not said that this was all */
 	bool gave;     /* some of it, since then */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */

@@ -415,8 +415,9 @@ class Arrives(Case):
 
     def ranks_wait_for_each_other_from_their_first_arrival_on(self):
         one, other = self.given_maker("train"), self.given_maker("train")
-        self.assertEqual(self.given_said(one, "phase_rollout"), "0x0")
-        self.assertEqual(self.given_said(other, "phase_rollout"), "0x0")
+        for phase in ("phase_train", "phase_rollout"):
+            for child in (one, other):
+                self.assertEqual(self.given_said(child, phase), "0x0")
         clock = self.given_status()["phases_begun"]
         self.given_told(one, "phase_train")
         self.eventually(lambda: "(train)" in self.given_log())
@@ -425,18 +426,31 @@ class Arrives(Case):
         self.assertEqual([child.stdout.readline().strip() for child in (one, other)], ["0x0", "0x0"])
         self.assertEqual(self.given_status()["phase"], "train")
 
-    def rank_that_dies_is_not_waited_for(self):
+    def rank_that_never_arrives_at_a_phase_is_not_waited_for_there(self):
+        """Where only one of them triggers it, as in a log or a profile of the first rank."""
         one, other = self.given_maker("train"), self.given_maker("train")
         for child in (one, other):
-            self.given_said(child, "phase_rollout")
+            self.assertEqual(self.given_said(child, "phase_rollout"), "0x0")
+        self.assertEqual(self.given_said(one, "phase_train"), "0x0")
+        self.given_told(one, "phase_rollout")
+        self.eventually(lambda: "(train)" in self.given_log())
+        self.assertEqual(self.given_said(other, "phase_rollout"), "0x0")
+        self.assertEqual(one.stdout.readline().strip(), "0x0")
+
+    def rank_that_dies_is_not_waited_for(self):
+        one, other = self.given_maker("train"), self.given_maker("train")
+        for phase in ("phase_train", "phase_rollout"):
+            for child in (one, other):
+                self.given_said(child, phase)
         self.given_told(one, "phase_train")
         other.kill()
         self.assertEqual(one.stdout.readline().strip(), "0x0")
 
     def coordinator_that_goes_lets_those_who_wait_go_on(self):
         one, other = self.given_maker("train"), self.given_maker("train")
-        for child in (one, other):
-            self.given_said(child, "phase_rollout")
+        for phase in ("phase_train", "phase_rollout"):
+            for child in (one, other):
+                self.given_said(child, phase)
         self.given_told(one, "phase_train")
         self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
         self.assertEqual(one.stdout.readline().strip(), "0x1")
