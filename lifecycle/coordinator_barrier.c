@@ -29,6 +29,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/text.h"
 
 _Static_assert(POLICY_PHASES_MAX < 64, "phases that a peer has triggered are bits");
@@ -276,6 +277,23 @@ static void add_to_text(struct barrier *barrier, const struct peer *peer, const 
 	protocol_text(barrier->text, sizeof(barrier->text), line);
 }
 
+static void log_step(const struct coordinator *c, const struct peer *peer, const struct message_stepped *stepped)
+{
+	static const char *const did[PROTOCOL_STEP_COUNT] = {
+		[PROTOCOL_STEP_RELEASE] = "left the device",
+		[PROTOCOL_STEP_ACQUIRE] = "came to the device",
+		[PROTOCOL_STEP_EXCHANGE] = "changed places",
+		[PROTOCOL_STEP_REVERSE] = "were moved back",
+	};
+	char who[128], bytes[16];
+
+	if (!did[stepped->step])
+		return;
+	log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "phase %s: %s in %u allocations of %s %s, %.3f s", barrier_phase_name(c, c->barrier.to),
+		size_format(stepped->served.moved_bytes, bytes, sizeof(bytes)), stepped->served.moved, peer_name(peer, who, sizeof(who)),
+		did[stepped->step], (double)stepped->served.total_ns / 1e9);
+}
+
 /* What a client did goes to the commands that wait. */
 static void tell_commands(struct coordinator *c, const struct peer *peer, const struct message_stepped *stepped)
 {
@@ -327,6 +345,7 @@ bool barrier_stepped(struct coordinator *c, struct peer *peer, const struct prot
 	else if (stepped->served.moved) {
 		if (barrier->step != STEP_REVERSE)
 			barrier->moved_bytes += stepped->served.moved_bytes;
+		log_step(c, peer, stepped);
 		tell_commands(c, peer, stepped);
 	}
 	return true;

@@ -177,6 +177,15 @@ class Trades(Case):
         self.assertRegex(got.stdout, r"\Apid %d \(holder, train\): 64.00 MiB in 1 allocation left the device, \d+\.\d{3} s, "
                                      r"\d+\.\d GB/s\nphase rollout: \d+\.\d{3} s\n\Z" % holder.pid)
 
+    def log_of_the_session_says_it_too(self):
+        """For phases that no command has begun."""
+        holder = self.given_holder((64,), "--role", "train")
+        self.given_phase("rollout")
+        self.given_phase("train")
+        for way in ("left", "came to"):
+            self.assertRegex(self.given_log(), r"phase \w+: 64.00 MiB in 1 allocations of pid %d \(train\) %s the device, \d+\.\d{3} s" %
+                             (holder.pid, way))
+
     def late_joiner_is_told_the_phase(self):
         self.given_phase("train")
         double = self.given_double()
