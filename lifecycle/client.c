@@ -73,11 +73,13 @@ static void close_socket(struct client_socket *own)
 }
 
 /* Caller holds the lock. */
-static void disconnect(struct client *client)
+static void disconnect(struct lifecycle *lc)
 {
+	struct client *client = &lc->client;
+
 	close_socket(&client->socket);
 	client->lost = true;
-	client->events_count = 0; /* phases of this policy; the next coordinator may have another */
+	client_events_drop(lc);
 	pthread_cond_broadcast(&client->changed);
 }
 
@@ -317,7 +319,7 @@ static void read_all(struct lifecycle *lc)
 		ranked_lock(&client->lock);
 	}
 	ended = client->stop;
-	disconnect(client);
+	disconnect(lc);
 	ranked_unlock(&client->lock);
 	/* nobody is left to say so */
 	mover_room(lc, MOVER_ROOM_CAME, 0);
@@ -396,7 +398,7 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 		return;
 	ranked_lock(&client->lock);
 	client->reader = CLIENT_STOPPED;
-	disconnect(client);
+	disconnect(lc);
 	ranked_unlock(&client->lock);
 	log_say(LOG_SESSION, LOG_WARN, WHOSE_NONE, "no thread for the session (limit of threads or processes): nothing moves here");
 }
@@ -409,6 +411,7 @@ void client_stop(struct lifecycle *lc, uint64_t wait_ns)
 	if (!client->session[0] || !ranked_lock_within(&client->lock, wait_ns))
 		return;
 	client->stop = true;
+	client_events_drop(lc);
 	client_drop(client);
 	pthread_cond_broadcast(&client->changed);
 	while (client->reader == CLIENT_RUNNING && clock_now_ns() < deadline)
@@ -438,6 +441,7 @@ void client_forget(struct client *client)
 		close(client->socket.fd);
 	client->socket.fd = -1;
 	client->stop = true;
+	client->events_count = 0;
 	client->reader = client->worker = CLIENT_STOPPED;
 	client->session[0] = '\0';
 }

@@ -48,6 +48,12 @@ struct client_arrival {
 	char text[PROTOCOL_TEXT_BYTES];
 };
 
+/* An event of the program has begun a phase. */
+struct client_event {
+	uint32_t phase;
+	uint64_t serial; /* of its ARRIVE; 0: not told yet */
+};
+
 /* A step of a barrier, to be done by the worker. */
 struct client_step {
 	uint32_t connection;
@@ -91,8 +97,10 @@ struct client {
 	bool release_failed; /* in this barrier: then nothing is acquired; the worker's */
 	bool lost; /* the connection went since the worker last looked */
 	struct client_arrival *arrivals;
-	uint32_t events[CLIENT_EVENTS]; /* phases that events of the program begin, to be told by the worker; in their order */
+	struct client_event events[CLIENT_EVENTS]; /* that are not answered, in their order */
 	uint32_t events_count;
+	uint64_t events_until_ns; /* as long gated calls wait for the answers */
+	uint64_t reopened; /* number of the barrier in which the gate was last opened again after a hold that failed */
 	uint32_t phase; /* that is in force, plus 1; 0: none. Atomic, written under the lock */
 	enum client_thread reader, worker;
 	const struct client_policy *policy; /* atomic; never freed once published, any thread may be reading it */
@@ -110,10 +118,8 @@ void client_release(struct lifecycle *lc);
 /* In a forked child: the connection is the parent's. */
 void client_forget(struct client *client);
 
-/* This process has arrived at @phase of its policy. With @waits returns when that has begun for the whole session, or will not:
- * then *reterr says why. No lock held; on any thread. Waits as long as the others take. */
-enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, struct errinfo *reterr);
-/* The same by the phase's name, if the policy lets a program of this role begin it. */
+/* This process has arrived at the phase called @name, if the policy lets a program of its role begin it. Returns when that has begun
+ * for the whole session, or will not: then *reterr says why. No lock held; on any thread. Waits as long as the others take. */
 enum sublet_err client_arrive_at(struct lifecycle *lc, const char *name, struct errinfo *reterr);
 
 struct allocation;

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Events of programs that begin phases: NVTX ranges, launches of kernels, environment variables; who waits for what they begin, who does
+not, and how each wait ends. The processes are Python programs on the simulated driver, one of them without a GPU."""
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+
+import harness
+import session
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+POLICY = """version: 1
+host_pool: 1GiB
+roles: [train, rollout, controller]
+phases:
+  - {name: rollout, roles: [rollout]}
+  - {name: train, roles: [train]}
+  - {name: update, roles: [train]}
+  - {name: sync, roles: [train]}
+triggers:
+  - {enter: train, nvtx_push: train}
+  - {enter: update, nvtx_push: update}
+  - {enter: update, role: train, kernel: "*noop*"}
+  - {enter: sync, environment: {STEP: "sync*"}}
+  - {enter: rollout, command: true}
+  - {enter: sync, role: controller, command: true}
+barrier: {timeout: TIMEOUT}
+objects:
+  - {name: train_state, match: {role: train}, class: permanent, resident: [train, update, sync], otherwise: offload}
+"""
+BRIEF = 0.4  # who has not answered by then waits
+
+
+class Program:
+    """tests/cli/eventer.py under `sublet run`."""
+
+    def __init__(self, case, role, *words, preload=True, env=None):
+        command = [harness.EXE, "run", "--session", case.session, "--sim=1GiB", *(["--role", role] if role else []), "--"]
+        self.log = os.path.join(case.folder, "eventer.%d.err" % len(case.children))
+        self.child = subprocess.Popen([*command, sys.executable, os.path.join(HERE, "eventer.py")],
+                                      env={**(env or case.env), "SUBLET_LOG": "session:debug"}, cwd=case.folder,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(self.log, "w"), text=True)
+        case.children.append(self.child)
+        self.case = case
+        case.assertEqual(self.child.stdout.readline().strip(), "ready")
+        for word in words:
+            self.say(word)
+
+    def tell(self, line):
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+
+    def waits(self, seconds=BRIEF):
+        return not select.select([self.child.stdout], [], [], seconds)[0]
+
+    def answer(self, seconds=60):
+        self.case.assertFalse(self.waits(seconds), "no answer within %d s" % seconds)
+        return self.child.stdout.readline().strip()
+
+    def say(self, line, seconds=60):
+        self.tell(line)
+        return self.answer(seconds)
+
+    def said(self):
+        with open(self.log) as text:
+            return text.read()
+
+
+class Case(session.Case):
+    timeout = "60s"
+
+    def setUp(self):
+        super().setUp()
+        self.given_policy(POLICY.replace("TIMEOUT", self.timeout))
+        self.given_served()
+
+    def given_policy(self, text):
+        with open(self.policy, "w") as file:
+            file.write(text)
+
+    def given_program(self, role="train", *words, **more):
+        return Program(self, role, *(words or ("init",)), **more)
+
+    def given_pair(self):
+        """Two ranks that have both triggered once, so that they wait for each other."""
+        one, other = self.given_program(), self.given_program()
+        for program in (one, other):
+            self.assertEqual(program.say("phase rollout"), "1")  # a command is what they may not give
+            program.say("push train")
+            program.say("set")
+        self.assertEqual(self.phase(), "train")
+        return one, other
+
+    def phase(self):
+        return self.given_status()["phase"]
+
+
+class Ranges(Case):
+    def next_call_belongs_to_the_new_phase(self):
+        """However long the phase takes to begin: the calls after the event find it in force, and so for each of twenty."""
+        program = self.given_program()
+        for i in range(20):
+            program.say("push " + ("train", "update")[i % 2])
+            program.say("set")
+            self.assertEqual(self.phase(), ("train", "update")[i % 2])
+        self.assertEqual(self.given_status()["phases_begun"], 20)
+
+    def calls_of_other_threads_wait_too_and_allocations_do_not(self):
+        one, other = self.given_pair()
+        one.say("push update")
+        one.say("alloc 8")
+        one.tell("set_elsewhere")
+        self.assertTrue(one.waits())
+        other.say("push update")
+        self.assertEqual((one.answer(), other.say("set")), ("done", "done"))
+        self.assertEqual(self.phase(), "update")
+
+    def two_arrivals_without_a_call_between_them_both_count(self):
+        program = self.given_program()
+        begun = self.given_status()["phases_begun"]
+        program.say("push train")
+        program.say("push update")
+        program.say("set")
+        status = self.given_status()
+        self.assertEqual((status["phase"], status["phases_begun"]), ("update", begun + 2))
+
+    def two_arrivals_wait_for_the_others_at_each(self):
+        one, other = self.given_pair()
+        one.say("push update")
+        one.say("push train")
+        one.tell("set")
+        other.say("push update")
+        other.say("set")
+        self.assertTrue(one.waits())
+        self.assertEqual(self.phase(), "update")
+        other.say("push train")
+        self.assertEqual(one.answer(), "done")
+        self.assertEqual(self.phase(), "train")
+
+    def phase_in_force_is_not_waited_for(self):
+        program = self.given_program()
+        program.say("push train")
+        program.say("set")
+        begun = self.given_status()["phases_begun"]
+        for _ in range(50):
+            program.say("push train")
+            program.say("set")
+        self.assertEqual(self.given_status()["phases_begun"], begun)
+
+    def rank_in_a_long_phase_on_the_cpu_is_waited_for(self):
+        one, other = self.given_pair()
+        one.say("push update")
+        one.tell("set")
+        self.assertTrue(one.waits(2))
+        other.say("push update")
+        self.assertEqual(one.answer(), "done")
+        self.assertEqual(self.phase(), "update")
+
+    def helper_that_inherits_the_role_and_never_triggers_is_not_waited_for(self):
+        helper, program = self.given_program(), self.given_program()
+        program.say("push train")
+        self.assertEqual(program.say("set"), "done")
+        self.assertEqual(self.phase(), "train")
+        self.assertEqual(helper.say("set"), "done")
+
+    def call_in_a_host_function_does_not_wait(self):
+        one, other = self.given_pair()
+        self.assertEqual(one.say("queue_push_in_callback update"), "done")
+        one.tell("set")
+        self.assertTrue(one.waits())
+        other.say("push update")
+        self.assertEqual(one.answer(), "done")
+
+
+class Ends(Case):
+    def coordinator_that_goes_ends_the_wait(self):
+        one, _ = self.given_pair()
+        one.say("push update")
+        one.tell("set")
+        self.assertTrue(one.waits())
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        self.assertEqual(one.answer(), "done")
+
+    def rank_that_dies_ends_the_wait(self):
+        one, other = self.given_pair()
+        one.say("push update")
+        one.tell("set")
+        self.assertTrue(one.waits())
+        other.child.kill()
+        other.child.wait()
+        self.assertEqual(one.answer(), "done")
+        self.assertEqual(self.phase(), "update")
+
+    def process_that_ends_meanwhile_ends(self):
+        one, _ = self.given_pair()
+        one.say("push update")
+        one.child.stdin.close()
+        self.assertEqual(one.child.wait(timeout=60), 0)
+
+
+class Late(Case):
+    timeout = "2s"
+
+    def ranks_that_wait_for_each_other_go_on_after_the_timeout(self):
+        """A rank of a pipeline that comes to its trigger only when the other's next call has been made."""
+        one, other = self.given_pair()
+        one.say("push update")
+        begun = time.monotonic()
+        one.tell("set")
+        self.assertEqual(one.answer(), "done")
+        self.assertGreater(time.monotonic() - begun, 1.5)
+        self.assertEqual(self.phase(), "train")
+        self.eventually(lambda: "phase 'update', which an event of the program begins, has not begun within 2.0 s" in one.said())
+        self.assertEqual(one.say("set"), "done")
+        other.say("push update")
+        other.say("set")
+        self.eventually(lambda: self.phase() == "update")
+
+
+class Stuck(Case):
+    timeout = "30s"
+
+    def call_that_a_drain_waits_for_goes_on_at_the_second_opening(self):
+        """What runs ends only with the next launch, as between two ranks of a collective; the launch waits for the phase."""
+        program = self.given_program()
+        program.say("push train")
+        program.say("set")
+        self.assertEqual(self.sublet("phase", "rollout").returncode, 0)
+        program.say("spin")
+        program.say("push train")
+        begun = time.monotonic()
+        self.assertEqual(program.say("set_and_release"), "done")
+        self.assertLess(time.monotonic() - begun, 25)
+        self.eventually(lambda: self.phase() in ("train", "update"))
+
+
+if __name__ == "__main__":
+    harness.main()
