@@ -16,7 +16,7 @@ POLICY = """version: 1
 host_pool: 1GiB
 roles: [train, rollout, controller]
 phases:
-  - {name: rollout, roles: [rollout]}
+  - {name: rollout, roles: [rollout, controller]}
   - {name: train, roles: [train]}
   - {name: update, roles: [train]}
   - {name: sync, roles: [train]}
@@ -87,14 +87,13 @@ class Case(session.Case):
     def given_pair(self):
         """Two ranks that have both triggered once, so that they wait for each other."""
         one, other = self.given_program(), self.given_program()
-        for program in (one, other):
-            self.assertEqual(program.say("phase rollout"), "1")  # a command is what they may not give
-            program.say("push train")
-            program.say("set")
-        self.assertEqual(self.phase(), "train")
+        for line in ("phase rollout", "push train", "set"):
+            for program in (one, other):
+                program.say(line)
+        self.assertEqual(self.given_phase(), "train")
         return one, other
 
-    def phase(self):
+    def given_phase(self):
         return self.given_status()["phase"]
 
 
@@ -105,7 +104,7 @@ class Ranges(Case):
         for i in range(20):
             program.say("push " + ("train", "update")[i % 2])
             program.say("set")
-            self.assertEqual(self.phase(), ("train", "update")[i % 2])
+            self.assertEqual(self.given_phase(), ("train", "update")[i % 2])
         self.assertEqual(self.given_status()["phases_begun"], 20)
 
     def calls_of_other_threads_wait_too_and_allocations_do_not(self):
@@ -116,7 +115,7 @@ class Ranges(Case):
         self.assertTrue(one.waits())
         other.say("push update")
         self.assertEqual((one.answer(), other.say("set")), ("done", "done"))
-        self.assertEqual(self.phase(), "update")
+        self.assertEqual(self.given_phase(), "update")
 
     def two_arrivals_without_a_call_between_them_both_count(self):
         program = self.given_program()
@@ -135,10 +134,10 @@ class Ranges(Case):
         other.say("push update")
         other.say("set")
         self.assertTrue(one.waits())
-        self.assertEqual(self.phase(), "update")
+        self.assertEqual(self.given_phase(), "update")
         other.say("push train")
         self.assertEqual(one.answer(), "done")
-        self.assertEqual(self.phase(), "train")
+        self.assertEqual(self.given_phase(), "train")
 
     def phase_in_force_is_not_waited_for(self):
         program = self.given_program()
@@ -157,13 +156,13 @@ class Ranges(Case):
         self.assertTrue(one.waits(2))
         other.say("push update")
         self.assertEqual(one.answer(), "done")
-        self.assertEqual(self.phase(), "update")
+        self.assertEqual(self.given_phase(), "update")
 
     def helper_that_inherits_the_role_and_never_triggers_is_not_waited_for(self):
         helper, program = self.given_program(), self.given_program()
         program.say("push train")
         self.assertEqual(program.say("set"), "done")
-        self.assertEqual(self.phase(), "train")
+        self.assertEqual(self.given_phase(), "train")
         self.assertEqual(helper.say("set"), "done")
 
     def call_in_a_host_function_does_not_wait(self):
@@ -192,7 +191,7 @@ class Ends(Case):
         other.child.kill()
         other.child.wait()
         self.assertEqual(one.answer(), "done")
-        self.assertEqual(self.phase(), "update")
+        self.assertEqual(self.given_phase(), "update")
 
     def process_that_ends_meanwhile_ends(self):
         one, _ = self.given_pair()
@@ -212,12 +211,12 @@ class Late(Case):
         one.tell("set")
         self.assertEqual(one.answer(), "done")
         self.assertGreater(time.monotonic() - begun, 1.5)
-        self.assertEqual(self.phase(), "train")
+        self.assertEqual(self.given_phase(), "train")
         self.eventually(lambda: "phase 'update', which an event of the program begins, has not begun within 2.0 s" in one.said())
         self.assertEqual(one.say("set"), "done")
         other.say("push update")
         other.say("set")
-        self.eventually(lambda: self.phase() == "update")
+        self.eventually(lambda: self.given_phase() == "update")
 
 
 class Stuck(Case):
@@ -234,7 +233,7 @@ class Stuck(Case):
         begun = time.monotonic()
         self.assertEqual(program.say("set_and_release"), "done")
         self.assertLess(time.monotonic() - begun, 25)
-        self.eventually(lambda: self.phase() in ("train", "update"))
+        self.eventually(lambda: self.given_phase() in ("train", "update"))
 
 
 if __name__ == "__main__":
