@@ -101,6 +101,7 @@ struct client {
 	uint32_t events_count;
 	uint64_t events_until_ns; /* as long gated calls wait for the answers */
 	uint64_t reopened; /* number of the barrier in which the gate was last opened again after a hold that failed */
+	uint64_t clock; /* of the phase in force, as told */
 	uint32_t phase; /* that is in force, plus 1; 0: none. Atomic, written under the lock */
 	enum client_thread reader, worker;
 	const struct client_policy *policy; /* atomic; never freed once published, any thread may be reading it */

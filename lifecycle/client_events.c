@@ -116,6 +116,7 @@ void client_event_answered(struct lifecycle *lc, uint64_t serial, const struct m
 			gate_arrived(&lc->gate, false);
 		if (!told->error)
 			return;
+		kernels_phase_refused(lc, timeout_ns(client));
 		ranked_unlock(&client->lock);
 		log_limited(LOG_SESSION, LOG_WARN, WHOSE_NONE, "phase '%s', which an event of the program begins, does not begin: %.200s",
 			name_of(client, phase), told->text);
@@ -127,7 +128,9 @@ void client_event_answered(struct lifecycle *lc, uint64_t serial, const struct m
 void client_events_drop(struct lifecycle *lc)
 {
 	lc->client.events_count = 0;
+	lc->client.clock = 0;
 	gate_arrived(&lc->gate, false);
+	kernels_phase_changed(lc);
 }
 
 void client_reopened(struct lifecycle *lc, uint64_t barrier)

@@ -63,6 +63,9 @@ void client_told_phase(struct lifecycle *lc, const struct protocol_message *mess
 		arrival->error = (enum sublet_err)told->error;
 		protocol_text(arrival->text, sizeof(arrival->text), told->text);
 	}
+	if (client->clock != told->clock)
+		kernels_phase_changed(lc);
+	client->clock = told->clock;
 	client_event_answered(lc, message->header.serial, told);
 	pthread_cond_broadcast(&client->changed);
 	ranked_unlock(&client->lock);

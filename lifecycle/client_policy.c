@@ -200,6 +200,7 @@ static void publish(struct lifecycle *lc, const struct client_policy *new, unsig
 	ranked_unlock(&lc->records.lock);
 	if (lc->config.triggers)
 		triggers_use(lc->config.triggers, new->bytes ? &new->triggers : NULL);
+	kernels_policy_came(lc);
 }
 
 static bool map(struct client_policy *new, int fd, uint64_t bytes, struct errinfo *reterr)

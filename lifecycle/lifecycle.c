@@ -201,7 +201,7 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
-	gate_kernels_gone(&lc->gate); /* its modules end with it */
+	kernels_gone(lc); /* its modules end with it */
 	contexts_end_begin(&lc->contexts, context, end);
 	end->capture_moment = captures_moment(&lc->captures);
 }

@@ -21,6 +21,7 @@
 #include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
 #include "lifecycle/host_pool.h"
+#include "lifecycle/kernels.h"
 #include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
@@ -76,6 +77,7 @@ struct lifecycle {
 	struct ranked_lock arena_lock;
 	struct granules granules;
 	struct drainer drainer;
+	struct kernels kernels;
 	struct callbacks callbacks;
 	struct captures captures;
 	struct contexts contexts;

@@ -54,15 +54,22 @@ class Program:
 
     def init(self):
         self.driver = ctypes.CDLL("libcuda.so.1")
-        module, self.address = POINTER(), ctypes.c_uint64()
+        self.module, self.address = POINTER(), ctypes.c_uint64()
         check(self.driver.cuInit(0))
         check(self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), 0))
         check(self.driver.cuCtxSetCurrent(self.context))
         check(self.driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(16 * MIB)))
-        check(self.driver.cuModuleLoadData(ctypes.byref(module), b"sublet-sim:builtin"))
-        for name in (b"sim_noop", b"sim_spin"):
-            self.kernels[name.decode()] = POINTER()
-            check(self.driver.cuModuleGetFunction(ctypes.byref(self.kernels[name.decode()]), module, name))
+        self.load("sim_noop", "sim_busy", "sim_spin")
+
+    def load(self, *names):
+        check(self.driver.cuModuleLoadData(ctypes.byref(self.module), b"sublet-sim:builtin"))
+        for name in names:
+            self.kernels[name] = POINTER()
+            check(self.driver.cuModuleGetFunction(ctypes.byref(self.kernels[name]), self.module, name.encode()))
+
+    def reload(self, name):
+        check(self.driver.cuModuleUnload(self.module))
+        self.load(name)
 
     def push(self, name):
         self.nvtx.call(PUSH, ctypes.c_int, ctypes.c_char_p(name.encode()))
@@ -102,8 +109,17 @@ class Program:
         check(self.driver.cuLaunchHostFunc(None, function, None))
         check(self.driver.cuStreamSynchronize(None))
 
-    def launch(self, name):
-        check(self.driver.cuLaunchKernel(self.kernels[name], 1, 1, 1, 1, 1, 1, 0, None, (POINTER * 1)(), None))
+    def launch(self, name, stream=None):
+        milliseconds = ctypes.c_uint32(0)
+        params = (POINTER * 1)(ctypes.addressof(milliseconds))
+        check(self.driver.cuLaunchKernel(self.kernels[name], 1, 1, 1, 1, 1, 1, 0, stream, params, None))
+
+    def capture(self, name):
+        stream, graph = POINTER(), POINTER()
+        check(self.driver.cuStreamCreate(ctypes.byref(stream), 1))
+        check(self.driver.cuStreamBeginCapture_v2(stream, 0))
+        self.launch(name, stream)
+        check(self.driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
 
     def spin(self):
         """Work that goes on until `release`."""

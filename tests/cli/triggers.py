@@ -174,6 +174,54 @@ class Ranges(Case):
         self.assertEqual(one.answer(), "done")
 
 
+class Kernels(Case):
+    def launch_waits_for_what_it_begins(self):
+        """Once per change of the phase, by whichever name the launch goes by."""
+        program = self.given_program()
+        for _ in range(3):
+            self.assertEqual(program.say("phase rollout"), "0")
+            program.say("set")
+            self.assertEqual(self.given_phase(), "rollout")
+            for _ in range(3):
+                program.say("launch sim_noop")
+                self.assertEqual(self.given_phase(), "update")
+        self.assertEqual(self.given_status()["phases_begun"], 6)
+
+    def launch_of_other_kernels_and_of_other_roles_begins_nothing(self):
+        program, other = self.given_program(), self.given_program("rollout")
+        self.assertEqual(program.say("phase rollout"), "0")
+        program.say("launch sim_busy")
+        other.say("launch sim_noop")
+        self.assertEqual(self.given_phase(), "rollout")
+        self.assertNotIn("kernel '", other.said())
+
+    def ranks_wait_at_the_launch(self):
+        one, other = self.given_pair()
+        one.tell("launch sim_noop")
+        self.assertTrue(one.waits())
+        self.assertEqual(other.say("launch sim_noop"), "done")
+        self.assertEqual(one.answer(), "done")
+        self.assertEqual(self.given_phase(), "update")
+
+    def handle_that_is_used_again_is_asked_for_its_name_again(self):
+        """Modules that are unloaded and loaded: handles come again, for kernels of other names."""
+        program = self.given_program()
+        for _ in range(20):
+            self.assertEqual(program.say("phase rollout"), "0")
+            program.say("reload sim_busy")
+            program.say("launch sim_busy")
+            self.assertEqual(self.given_phase(), "rollout")
+            program.say("reload sim_noop")
+            program.say("launch sim_noop")
+            self.assertEqual(self.given_phase(), "update")
+
+    def launch_that_is_captured_begins_nothing(self):
+        program = self.given_program()
+        self.assertEqual(program.say("phase rollout"), "0")
+        program.say("capture sim_noop")
+        self.assertEqual(self.given_phase(), "rollout")
+
+
 class Ends(Case):
     def coordinator_that_goes_ends_the_wait(self):
         one, _ = self.given_pair()
