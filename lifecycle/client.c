@@ -346,8 +346,11 @@ static void *reader_main(void *arg)
 				break;
 		}
 		ranked_unlock(&client->lock);
-		if (!joined)
+		if (!joined) {
 			joined = join(lc, clock_now_ns() + CLIENT_JOIN_NS);
+			if (joined)
+				client_look_at_environment(lc);
+		}
 		pause_ns = joined ? PAUSE_LEAST_NS : pause_ns * 2 > PAUSE_MOST_NS ? PAUSE_MOST_NS : pause_ns * 2;
 		if (joined)
 			read_all(lc);
@@ -390,7 +393,8 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 	client_set_service(lc);
 	client_set_phases(lc);
 	/* here and now, so that the first allocation falls under its rule */
-	join(lc, clock_now_ns() + CLIENT_JOIN_NS);
+	if (join(lc, clock_now_ns() + CLIENT_JOIN_NS))
+		client_look_at_environment(lc);
 	ranked_lock(&client->lock);
 	client->reader = CLIENT_RUNNING;
 	ranked_unlock(&client->lock);

@@ -99,6 +99,9 @@ struct client {
 	struct client_arrival *arrivals;
 	struct client_event events[CLIENT_EVENTS]; /* that are not answered, in their order */
 	uint32_t events_count;
+	uint64_t look_ns; /* when the environment is looked at again; 0: no trigger asks for it */
+	uint32_t environment_phase; /* that the environment asked for when last looked at, plus 1; 0: none */
+	const struct client_policy *environment_policy; /* and by which policy */
 	uint64_t events_until_ns; /* as long gated calls wait for the answers */
 	uint64_t reopened; /* number of the barrier in which the gate was last opened again after a hold that failed */
 	uint64_t clock; /* of the phase in force, as told */

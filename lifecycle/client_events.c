@@ -9,8 +9,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "lifecycle/environment.h"
 #include "lifecycle/lifecycle.h"
+#include "policy/roles.h"
 
+#define LOOK_NS (100 * CLOCK_NS_PER_MS)
 #define TIMEOUT_NS (60000 * CLOCK_NS_PER_MS) /* where the policy says nothing; the coordinator's own for a barrier */
 
 static uint64_t timeout_ns(const struct client *client)
@@ -78,9 +81,16 @@ bool client_tell_event(struct lifecycle *lc)
 	return true;
 }
 
-uint64_t client_events_deadline(const struct lifecycle *lc)
+static uint64_t wait_until(const struct lifecycle *lc)
 {
 	return gate_has_arrived(&lc->gate) ? lc->client.events_until_ns : UINT64_MAX;
+}
+
+uint64_t client_events_deadline(const struct lifecycle *lc)
+{
+	const uint64_t until_ns = wait_until(lc), look_ns = lc->client.look_ns;
+
+	return look_ns && look_ns < until_ns ? look_ns : until_ns;
 }
 
 void client_events_late(struct lifecycle *lc)
@@ -88,7 +98,7 @@ void client_events_late(struct lifecycle *lc)
 	struct client *client = &lc->client;
 	const char *name;
 
-	if (clock_now_ns() < client_events_deadline(lc))
+	if (clock_now_ns() < wait_until(lc))
 		return;
 	gate_arrived(&lc->gate, false);
 	name = client->events_count ? name_of(client, client->events[0].phase) : "?";
@@ -123,6 +133,45 @@ void client_event_answered(struct lifecycle *lc, uint64_t serial, const struct m
 		ranked_lock(&client->lock);
 		return;
 	}
+}
+
+/* ---- the environment ---- */
+
+static uint32_t ask_environment(const struct client_policy *current)
+{
+	struct environment_reader reader = {0};
+	uint32_t phase, again;
+
+	/* another thread may be changing it in this moment */
+	for (int i = 0; i < 3; i++) {
+		phase = policy_trigger_of_variables(&current->policy, current->role, environment_now, &reader);
+		again = policy_trigger_of_variables(&current->policy, current->role, environment_now, &reader);
+		if (phase == again)
+			return phase;
+	}
+	return POLICY_NONE;
+}
+
+void client_look_at_environment(struct lifecycle *lc)
+{
+	struct client *client = &lc->client;
+	const struct client_policy *current = client_policy(client);
+	const bool asked =
+		current->bytes && policy_trigger_sources(&current->policy, current->role) & 1u << POLICY_TRIGGER_ENVIRONMENT;
+	const uint32_t phase = asked ? ask_environment(current) : POLICY_NONE;
+	bool begins, has_worker;
+
+	ranked_lock(&client->lock);
+	begins = phase != POLICY_NONE && (client->environment_policy != current || client->environment_phase != phase + 1);
+	client->environment_policy = current;
+	client->environment_phase = phase == POLICY_NONE ? 0 : phase + 1;
+	has_worker = asked && !client_ensure_worker(lc);
+	client->look_ns = has_worker ? clock_now_ns() + LOOK_NS : 0;
+	ranked_unlock(&client->lock);
+	if (!begins)
+		return;
+	log_say(LOG_SESSION, LOG_DEBUG, WHOSE_NONE, "phase '%s' begins: the environment asks for it", name_of(client, phase));
+	client_note_event(lc, phase);
 }
 
 void client_events_drop(struct lifecycle *lc)

@@ -82,6 +82,9 @@ bool client_tell_event(struct lifecycle *lc);
 /* Until when the worker may sleep; and what is due then. Caller holds the lock; the second lets go of it for a line in the log. */
 uint64_t client_events_deadline(const struct lifecycle *lc);
 void client_events_late(struct lifecycle *lc);
+/* The same for a look at the environment, where the policy has triggers for it. The first look is for who joins, so that what it begins
+ * is waited for by the first gated call; the others are the worker's. No lock held. */
+void client_look_at_environment(struct lifecycle *lc);
 /* Message PHASE answers @serial; 0: it answers nobody. Caller holds the lock, which is let go of for a line in the log. */
 void client_event_answered(struct lifecycle *lc, uint64_t serial, const struct message_phase *told);
 /* The connection they were told by is gone, and the next may have another policy. Caller holds the lock. */

@@ -172,6 +172,12 @@ static void *worker_main(void *arg)
 			continue;
 		}
 		client_events_late(lc);
+		if (client->look_ns && clock_now_ns() >= client->look_ns) {
+			ranked_unlock(&client->lock);
+			client_look_at_environment(lc);
+			ranked_lock(&client->lock);
+			continue;
+		}
 		if (client_tell_event(lc))
 			continue;
 		if (client->steps_count) {

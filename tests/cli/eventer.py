@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 
 MIB = 1 << 20
 CORE, FUNCTIONS = 1, 16
@@ -145,6 +146,16 @@ class Program:
 
     def unset(self, name):
         del os.environ[name]
+
+    def churn(self, seconds):
+        """Set and unset thousands of variables, so that the C library's list moves again and again."""
+        until = time.monotonic() + float(seconds)
+        while time.monotonic() < until:
+            names = ["CHURN_%d" % i for i in range(3000)]
+            for name in names:
+                os.environ[name] = name
+            for name in names:
+                del os.environ[name]
 
     def loads_driver(self):
         with open("/proc/self/maps") as text:

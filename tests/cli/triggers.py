@@ -222,6 +222,39 @@ class Kernels(Case):
         self.assertEqual(self.given_phase(), "rollout")
 
 
+class Environment(Case):
+    def value_that_the_program_sets_begins_a_phase(self):
+        """Seen within a tenth of a second; what is called after that waits. Once per change of what it asks for."""
+        program = self.given_program()
+        self.assertEqual(program.say("phase rollout"), "0")
+        program.say("env STEP=other")
+        time.sleep(BRIEF)
+        self.assertEqual(self.given_phase(), "rollout")
+        for value in ("sync", "sync_again"):
+            program.say("env STEP=" + value)
+            self.eventually(lambda: self.given_phase() == "sync")
+        self.assertEqual(self.given_status()["phases_begun"], 2)
+        self.assertEqual(program.say("phase rollout"), "0")
+        time.sleep(BRIEF)
+        self.assertEqual(self.given_phase(), "rollout")
+        program.say("unset STEP")
+        time.sleep(BRIEF)
+        program.say("env STEP=sync")
+        self.eventually(lambda: self.given_phase() == "sync")
+
+    def value_that_is_there_at_the_join_begins_it_before_the_first_call(self):
+        program = self.given_program(env={**self.env, "STEP": "sync"})
+        program.say("set")
+        self.assertEqual(self.given_phase(), "sync")
+
+    def environment_that_grows_and_shrinks_meanwhile_is_read_all_the_same(self):
+        program = self.given_program()
+        self.assertEqual(program.say("churn 2"), "done")
+        self.assertEqual(self.given_phase(), None)
+        program.say("env STEP=sync")
+        self.eventually(lambda: self.given_phase() == "sync")
+
+
 class Ends(Case):
     def coordinator_that_goes_ends_the_wait(self):
         one, _ = self.given_pair()
