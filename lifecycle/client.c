@@ -172,6 +172,7 @@ static uint64_t say_hello(struct lifecycle *lc, const struct client_socket *own)
 	message.hello.peer = PEER_CLIENT;
 	message.hello.pid = (int32_t)getpid();
 	message.hello.host_bytes = client->host_bytes;
+	message.hello.without_gpu = client->without_gpu;
 	ranked_unlock(&client->lock);
 	protocol_text(message.hello.role, sizeof(message.hello.role), client->given_role);
 	protocol_text(message.hello.command, sizeof(message.hello.command), lc->stats->comm);

@@ -81,6 +81,7 @@ struct client {
 	pthread_cond_t changed;	 /* a question was answered, a request came, the connection went, all ends */
 	char session[CLIENT_SESSION_BYTES]; /* written before the threads start; empty: never joins */
 	char given_role[PROTOCOL_ROLE_BYTES]; /* the same */
+	bool without_gpu; /* it begins phases, and that is all; written before the threads start */
 	struct client_socket socket; /* its fd is -1: not joined */
 	uint32_t connection; /* counts joins */
 	uint64_t serial;
@@ -117,6 +118,12 @@ void client_start(struct lifecycle *lc, const char *session, const char *role);
 /* At process end: leave. What still runs makes no further call once this returns, or @wait_ns have passed. Before
  * service_stop. */
 void client_stop(struct lifecycle *lc, uint64_t wait_ns);
+/* Before client_stop, for another client of this process: what events of the program have begun and nobody has answered, in its order.
+ * Returns how many; they are forgotten here. */
+size_t client_take_events(struct lifecycle *lc, uint32_t phases[CLIENT_EVENTS]);
+/* An event of the program begins @phase: the session is told, and gated calls wait from now on. On a thread of the program, inside its NVTX
+ * call or in front of its launch; waits for nobody. No lock held. @lc: the lifecycle. */
+void client_note_event(void *lc, uint32_t phase);
 /* Unit tests: stop, and wait for the threads. */
 void client_release(struct lifecycle *lc);
 /* In a forked child: the connection is the parent's. */

@@ -49,7 +49,7 @@ void client_note_event(void *arg, uint32_t phase)
 	/* repeated by each microbatch, it is one */
 	if (!full && !client->stop && client->socket.fd >= 0 &&
 		(!client->events_count || client->events[client->events_count - 1].phase != phase) && !client_ensure_worker(lc)) {
-		if (!is_in_force(lc, phase)) {
+		if (!client->without_gpu && !is_in_force(lc, phase)) {
 			client->events_until_ns = clock_now_ns() + timeout_ns(client);
 			gate_arrived(&lc->gate, true);
 		}
@@ -61,6 +61,20 @@ void client_note_event(void *arg, uint32_t phase)
 		log_limited(LOG_SESSION, LOG_WARN, WHOSE_FRAMEWORK,
 			"an event of the program begins no phase: %d from before wait for others of its role; 'sublet ctl status' says who is there",
 			CLIENT_EVENTS);
+}
+
+size_t client_take_events(struct lifecycle *lc, uint32_t phases[CLIENT_EVENTS])
+{
+	struct client *client = &lc->client;
+	size_t count;
+
+	ranked_lock(&client->lock);
+	count = client->events_count;
+	for (size_t i = 0; i < count; i++)
+		phases[i] = client->events[i].phase;
+	client->events_count = 0;
+	ranked_unlock(&client->lock);
+	return count;
 }
 
 bool client_tell_event(struct lifecycle *lc)

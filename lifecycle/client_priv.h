@@ -74,9 +74,6 @@ void client_leave_barrier(struct lifecycle *lc);
 
 /* ---- client_events.c ---- */
 
-/* An event of the program begins @phase: the worker tells the coordinator, and gated calls wait from now on. On a thread of the program,
- * inside its NVTX call or in front of its launch; waits for nobody. No lock held. */
-void client_note_event(void *lc, uint32_t phase);
 /* Tell the next one that is not told. False: there is none. Caller, the worker, holds the lock. */
 bool client_tell_event(struct lifecycle *lc);
 /* Until when the worker may sleep; and what is due then. Caller holds the lock; the second lets go of it for a line in the log. */

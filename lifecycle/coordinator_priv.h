@@ -43,6 +43,7 @@ struct peer {
 	uint64_t away_since_ns; /* of a client whose process lives on without its connection; 0: it has one */
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
+	bool without_gpu; /* begins phases as a command does, and has nothing to move */
 	bool joined;   /* has read the policy */
 	bool triggers; /* has arrived at some phase: it counts for a quorum */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */

@@ -162,7 +162,7 @@ void kernels_launched(struct lifecycle *lc, const void *kernel)
 void kernels_policy_came(struct lifecycle *lc)
 {
 	const struct client_policy *current = client_policy(&lc->client);
-	const bool asked = current->bytes && policy_trigger_sources(&current->policy, current->role) & 1u << POLICY_TRIGGER_KERNEL;
+	const bool asked = current->bytes && !lc->client.without_gpu && policy_trigger_sources(&current->policy, current->role) & 1u << POLICY_TRIGGER_KERNEL;
 	const bool named = lc->driver.FuncGetName || lc->driver.KernelGetName;
 
 	ranked_lock(&lc->gate.kernels_lock);

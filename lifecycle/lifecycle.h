@@ -95,6 +95,9 @@ struct lifecycle {
 enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver, const struct lifecycle_config *config,
 	struct stats_page *stats, struct errinfo *reterr);
 
+/* The same for a process that has no GPU: nothing but client.h may be asked of it, and its client joins as one. */
+void lifecycle_init_without_driver(struct lifecycle *lc, const struct lifecycle_config *config, struct stats_page *stats);
+
 /* Unit tests: give everything back. Live allocations are unmapped and released. Not for a process that ends (its driver
  * may be gone): see lifecycle_stop. */
 void lifecycle_release(struct lifecycle *lc);

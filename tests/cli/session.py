@@ -16,7 +16,7 @@ import harness
 HOLDER = os.environ["SUBLET_TEST_HOLDER"]
 PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
 
-MAGIC, VERSION = 0x544C4253, 3
+MAGIC, VERSION = 0x544C4253, 4
 HEADER = struct.Struct("<IHHIIQ")
 CLIENT, CONTROL = 1, 2
 SERVED_HEAD, SERVED_TEXT = 72, 256  # struct message_served: bytes up to its text, and of that
@@ -47,8 +47,8 @@ def message(kind, body=b"", serial=1, magic=MAGIC, version=VERSION, length=None)
     return HEADER.pack(magic, version, number, HEADER.size + len(body) if length is None else length, 0, serial) + body
 
 
-def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand"):
-    return message("HELLO", struct.pack("<IiQ68s64s4x", peer, os.getpid(), host_bytes, role, command))
+def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand", without_gpu=0):
+    return message("HELLO", struct.pack("<IiQ68s64sI", peer, os.getpid(), host_bytes, role, command, without_gpu))
 
 
 def amount(kind, size, extent=None, serial=1):

@@ -37,7 +37,7 @@ BRIEF = 0.4  # who has not answered by then waits
 class Program:
     """tests/cli/eventer.py under `sublet run`."""
 
-    def __init__(self, case, role, *words, preload=True, env=None):
+    def __init__(self, case, role, *words, env=None):
         command = [harness.EXE, "run", "--session", case.session, "--sim=1GiB", *(["--role", role] if role else []), "--"]
         self.log = os.path.join(case.folder, "eventer.%d.err" % len(case.children))
         self.child = subprocess.Popen([*command, sys.executable, os.path.join(HERE, "eventer.py")],
@@ -63,6 +63,9 @@ class Program:
     def say(self, line, seconds=60):
         self.tell(line)
         return self.answer(seconds)
+
+    def pid(self):
+        return self.child.pid
 
     def said(self):
         with open(self.log) as text:
@@ -253,6 +256,89 @@ class Environment(Case):
         self.assertEqual(self.given_phase(), None)
         program.say("env STEP=sync")
         self.eventually(lambda: self.given_phase() == "sync")
+
+
+class WithoutGpu(Case):
+    def given_controller(self, role="controller", **more):
+        return Program(self, role, **more)
+
+    def driver_process_begins_phases_of_others(self):
+        """It joins at its first event or word, moves nothing, and loads no driver."""
+        train, controller = self.given_program(), self.given_controller()
+        self.assertEqual(len(self.given_status()["clients"]), 1)
+        self.assertEqual(controller.say("phase rollout"), "0")
+        self.assertEqual(self.given_objects()["train_state"]["bytes"]["host"], 16 << 20)
+        self.assertEqual(controller.say("push train"), "done")
+        self.eventually(lambda: self.given_phase() == "train")
+        self.assertEqual(self.given_objects()["train_state"]["bytes"]["device"], 16 << 20)
+        self.assertEqual(controller.say("loads_driver"), "False")
+        self.assertEqual({(row["role"], row["pid"]) for row in self.given_status()["clients"]},
+                         {("train", train.pid()), ("controller", controller.pid())})
+
+    def its_first_range_counts(self):
+        controller = self.given_controller()
+        controller.say("push train")
+        self.eventually(lambda: self.given_phase() == "train")
+
+    def it_waits_for_no_rank_and_no_rank_for_it(self):
+        one, other = self.given_pair()
+        controller = self.given_controller("train")
+        controller.say("push update")
+        self.eventually(lambda: self.given_phase() == "update")
+        one.say("push train")
+        other.say("push train")
+        self.assertEqual([one.say("set"), other.say("set"), self.given_phase()], ["done", "done", "train"])
+
+    def its_orders_are_the_policys(self):
+        controller = self.given_controller()
+        self.assertEqual(controller.say("phase train"), "1")
+        self.assertIn("no trigger of the policy lets this role begin 'train'", controller.said())
+        self.assertEqual(controller.say("phase sync"), "0")
+
+    def it_is_asked_for_nothing_else(self):
+        controller = self.given_controller()
+        controller.say("phase rollout")
+        for verb in ("offload", "park", "restore"):
+            self.assertEqual(self.sublet("ctl", verb, "train_state").returncode, 1)
+        self.assertEqual(self.sublet("ctl", "objects", "--allocations").returncode, 0)
+        self.assertEqual(controller.say("phase sync"), "0")
+
+    def one_that_has_a_gpu_after_all_joins_anew(self):
+        """And then waits, and is waited for, as any rank."""
+        late = self.given_controller("train")
+        late.say("push train")
+        self.eventually(lambda: self.given_phase() == "train")
+        late.say("init")
+        self.assertEqual(late.say("set"), "done")
+        self.assertEqual([row["role"] for row in self.given_status()["clients"]], ["train"])
+        self.assertEqual(self.given_objects()["train_state"]["bytes"]["device"], 16 << 20)
+        late.say("push update")
+        self.assertEqual(late.say("set"), "done")
+        self.assertEqual(self.given_phase(), "update")
+
+    def child_that_is_forked_from_it_is_one_of_its_own(self):
+        controller = self.given_controller()
+        controller.say("push train")
+        self.eventually(lambda: self.given_phase() == "train")
+        self.assertEqual(controller.say("fork_and push update"), "0")
+        self.assertEqual(self.given_phase(), "update")
+        self.assertEqual(controller.say("phase sync"), "0")
+
+    def session_without_coordinator_costs_it_nothing(self):
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        controller = self.given_controller()
+        begun = time.monotonic()
+        controller.say("push train")
+        self.assertEqual(controller.say("phase sync"), "1")
+        self.assertLess(time.monotonic() - begun, 10)
+        self.given_served()
+        self.eventually(lambda: self.given_status()["clients"])
+        self.assertEqual(controller.say("phase sync"), "0")
+
+    def process_that_triggers_nothing_joins_nothing(self):
+        got = self.sublet("run", "--session", self.session, "--sim=1GiB", "--", "/bin/true")
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.assertNotIn("joins", self.given_log())
 
 
 class Ends(Case):
