@@ -200,6 +200,7 @@ static void publish(struct lifecycle *lc, const struct client_policy *new, unsig
 	ranked_unlock(&lc->records.lock);
 	if (lc->config.triggers)
 		triggers_use(lc->config.triggers, new->bytes ? &new->triggers : NULL);
+	kernels_policy_came(lc);
 }
 
 static bool map(struct client_policy *new, int fd, uint64_t bytes, struct errinfo *reterr)
@@ -268,8 +269,9 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 			look_at_rules(new);
 			triggers_policy_init(&new->triggers, &new->policy, new->role);
 		}
-		ready = caller_prepare(new->wants | lc->config.caller_wants);
-		if (new->bytes)
+		/* without a GPU it allocates nothing */
+		ready = lc->client.without_gpu ? 0 : caller_prepare(new->wants | lc->config.caller_wants);
+		if (new->bytes && !lc->client.without_gpu)
 			say_unseen(new, ready);
 		new->older = old;
 		publish(lc, new, ready);

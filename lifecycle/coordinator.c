@@ -193,6 +193,7 @@ static void hello(struct coordinator *c, struct peer *peer, const struct protoco
 	char who[128];
 
 	peer->kind = message->hello.peer;
+	peer->without_gpu = message->hello.without_gpu;
 	memcpy(peer->role, message->hello.role, sizeof(peer->role));
 	memcpy(peer->command, message->hello.command, sizeof(peer->command));
 	text_make_printable(peer->role);

@@ -149,7 +149,7 @@ void barrier_arrive(struct coordinator *c, struct peer *peer, uint64_t serial, u
 		answer(c, &nobody, SUBLET_ERR_INVALID, "the session's policy has no such phase; see 'sublet check' of it");
 		return;
 	}
-	if (peer->kind == PEER_CLIENT)
+	if (peer->kind == PEER_CLIENT && !peer->without_gpu)
 		peer->triggered |= 1ull << phase;
 	add_arrival(c, peer, serial, phase, timeout_ns);
 }
@@ -160,7 +160,8 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 	const struct policy_header *header = c->policy.header;
 	uint32_t wanted = 0, there = 0;
 
-	if (!first->peer || first->peer->kind == PEER_CONTROL || header->quorum == POLICY_QUORUM_ONE || !first->peer->needs.devices.count)
+	if (!first->peer || first->peer->kind == PEER_CONTROL || first->peer->without_gpu || header->quorum == POLICY_QUORUM_ONE ||
+		!first->peer->needs.devices.count)
 		return true;
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		const struct arrival *own;
@@ -185,15 +186,20 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 static bool has_arrived(struct coordinator *c, struct peer *peer)
 {
 	for (const struct arrival *arrival = c->barrier.arrivals; arrival && !peer->has_arrived; arrival = arrival->next)
-		if (arrival->peer && arrival->phase == c->barrier.to && is_concerned(c, arrival) &&
+		if (arrival->peer && !arrival->peer->without_gpu && arrival->phase == c->barrier.to && is_concerned(c, arrival) &&
 			(arrival->peer == peer || (arrival->peer->kind == PEER_CLIENT && strcmp(arrival->peer->role, peer->role) == 0)))
 			peer->has_arrived = true;
 	return peer->has_arrived;
 }
 
-static bool takes_part(const struct peer *peer)
+static bool is_told(const struct peer *peer)
 {
 	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && peer->joined;
+}
+
+static bool takes_part(const struct peer *peer)
+{
+	return is_told(peer) && !peer->without_gpu;
 }
 
 static void send_step(struct coordinator *c, struct peer *peer, enum protocol_step step)
@@ -367,7 +373,7 @@ void barrier_peer_gone(struct coordinator *c, struct peer *peer)
 static void broadcast(struct coordinator *c)
 {
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		if (takes_part(peer) && (c->barrier.all || peer->in_barrier))
+		if (is_told(peer) && (c->barrier.all || peer->in_barrier || peer->without_gpu))
 			barrier_tell(c, peer);
 }
 

@@ -44,6 +44,7 @@ struct peer {
 	uint64_t away_since_ns; /* of a client whose process lives on without its connection; 0: it has one */
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
+	bool without_gpu; /* begins phases as a command does, and has nothing to move */
 	bool joined;   /* has read the policy */
 	uint64_t triggered; /* phases at which it has arrived: it counts for their quorums */
 	bool recalled; /* asked for what it keeps, and has not said that this was all */

@@ -109,7 +109,7 @@ void request_inventory(struct coordinator *c, struct peer *control, uint64_t ser
 
 static bool is_meant(const struct peer *peer, const struct message_ask_serve *ask)
 {
-	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && (!ask->pid || ask->pid == peer->pid) &&
+	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && !peer->without_gpu && (!ask->pid || ask->pid == peer->pid) &&
 	       (!ask->role[0] || strcmp(ask->role, peer->role) == 0);
 }
 

@@ -29,6 +29,10 @@ void needs_devices(struct lifecycle *lc, struct message_devices *ret)
 {
 	int numbers[PROTOCOL_DEVICES];
 
+	if (lc->client.without_gpu) { /* nor a driver to ask */
+		memset(ret, 0, sizeof(*ret));
+		return;
+	}
 	list(lc, ret, numbers);
 }
 

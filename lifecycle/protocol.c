@@ -123,7 +123,7 @@ static bool body_is_good(const struct protocol_message *m)
 	switch ((enum protocol_type)m->header.type) {
 	case PROTOCOL_HELLO:
 		return (m->hello.peer == PEER_CLIENT || m->hello.peer == PEER_CONTROL) &&
-		       m->hello.host_bytes <= PROTOCOL_AMOUNT_MAX && ENDS(m->hello.role) && ENDS(m->hello.command);
+		       m->hello.host_bytes <= PROTOCOL_AMOUNT_MAX && m->hello.without_gpu <= 1 && ENDS(m->hello.role) && ENDS(m->hello.command);
 	case PROTOCOL_WELCOME:
 		return m->welcome.policy_bytes <= POLICY_BLOCK_BYTES_MAX && ENDS(m->welcome.policy_name);
 	case PROTOCOL_REFUSED:

@@ -61,6 +61,7 @@ struct message_hello {
 	uint64_t host_bytes;   /* host extents it has from before: a coordinator was there, and is no more */
 	char role[PROTOCOL_ROLE_BYTES]; /* given by SUBLET_ROLE, or empty */
 	char command[PROTOCOL_COMMAND_BYTES];
+	uint32_t without_gpu; /* 1: it only begins phases, and takes part in no barrier */
 };
 
 struct message_welcome {

@@ -166,6 +166,7 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(RECALL, DOWN, m.recall.bytes = 0);
 	REFUSED(RECALL, DOWN, m.recall.size_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(LEAVE, UP, m.amount.extent = 0);
+	REFUSED(HELLO, UP, m.hello.without_gpu = 2);
 	REFUSED(HELLO, UP, m.hello.host_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(HELLO, UP, memset(m.hello.role, 'r', sizeof(m.hello.role)));
 	REFUSED(HELLO, UP, memset(m.hello.command, 'c', sizeof(m.hello.command)));
