@@ -32,8 +32,6 @@
 #include "base/size.h"
 #include "base/text.h"
 
-_Static_assert(POLICY_PHASES_MAX < 64, "phases that a peer has triggered are bits");
-
 #define TRY_LEAST_NS (250 * CLOCK_NS_PER_MS)
 #define STEP_SLACK_NS (5000 * CLOCK_NS_PER_MS)	  /* beyond what a client was given for its step */
 #define STUCK_NS (1000 * CLOCK_NS_PER_MS)	  /* freed pages take their time */
@@ -150,7 +148,7 @@ void barrier_arrive(struct coordinator *c, struct peer *peer, uint64_t serial, u
 		return;
 	}
 	if (peer->kind == PEER_CLIENT && !peer->without_gpu)
-		peer->triggered |= 1ull << phase;
+		peer->triggers = true;
 	add_arrival(c, peer, serial, phase, timeout_ns);
 }
 
@@ -166,7 +164,7 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		const struct arrival *own;
 
-		if (peer->dropped || peer->kind != PEER_CLIENT || !(peer->triggered >> first->phase & 1))
+		if (peer->dropped || peer->kind != PEER_CLIENT || !peer->triggers)
 			continue;
 		if (header->quorum != POLICY_QUORUM_ALL && strcmp(peer->role, first->peer->role) != 0)
 			continue;

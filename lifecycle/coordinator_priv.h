@@ -46,7 +46,7 @@ struct peer {
 	pid_t pid;     /* 0: outside this namespace */
 	bool without_gpu; /* begins phases as a command does, and has nothing to move */
 	bool joined;   /* has read the policy */
-	uint64_t triggered; /* phases at which it has arrived: it counts for their quorums */
+	bool triggers; /* has arrived at some phase: it counts for a quorum */
 	bool recalled; /* asked for what it keeps, and has not said that this was all */
 	bool gave;     /* some of it, since then */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */

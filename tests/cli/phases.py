@@ -435,17 +435,6 @@ class Arrives(Case):
         self.assertEqual([child.stdout.readline().strip() for child in (one, other)], ["0x0", "0x0"])
         self.assertEqual(self.given_status()["phase"], "train")
 
-    def rank_that_never_arrives_at_a_phase_is_not_waited_for_there(self):
-        """Where only one of them triggers it, as in a log or a profile of the first rank."""
-        one, other = self.given_maker("train"), self.given_maker("train")
-        for child in (one, other):
-            self.assertEqual(self.given_said(child, "phase_rollout"), "0x0")
-        self.assertEqual(self.given_said(one, "phase_train"), "0x0")
-        self.given_told(one, "phase_rollout")
-        self.eventually(lambda: "(train)" in self.given_log())
-        self.assertEqual(self.given_said(other, "phase_rollout"), "0x0")
-        self.assertEqual(one.stdout.readline().strip(), "0x0")
-
     def rank_that_dies_is_not_waited_for(self):
         one, other = self.given_maker("train"), self.given_maker("train")
         for phase in ("phase_train", "phase_rollout"):
