@@ -169,6 +169,8 @@ CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_
 		result = lc->driver.MemGetInfo(ret_free, ret_total);
 		if (result != CUDA_SUCCESS)
 			return result;
+		if (ret_free && ret_total && ledger_memory_info(lc, device, *ret_total, ret_free, ret_total))
+			return CUDA_SUCCESS;
 		held = reclaim_held_bytes(lc, device, &after, &settled_after);
 		if (i < SETTLE_TRIES && (!settled_before || !settled_after || before != after)) {
 			/* Releasing 16 GiB takes 12 ms (FACTS.md); counting them twice or not at all lasts as long. */
@@ -179,4 +181,14 @@ CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_
 			*ret_free = held < *ret_total - *ret_free ? *ret_free + held : *ret_total;
 		return CUDA_SUCCESS;
 	}
+}
+
+CUresult answer_total_memory(struct lifecycle *lc, size_t *ret_bytes, CUdevice device)
+{
+	CUresult result = lc->driver.DeviceTotalMem(ret_bytes, device);
+	uint64_t budget;
+
+	if (result == CUDA_SUCCESS && ledger_budget(lc, *ret_bytes, &budget))
+		*ret_bytes = budget;
+	return result;
 }

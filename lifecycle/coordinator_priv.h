@@ -13,6 +13,7 @@
 enum {
 	HELLO_WAIT_MS = 5000,	/* a connection that does not say who it is */
 	LIST_WAIT_MS = 2000,	/* a client's answer to "what do you have" */
+	SAY_WAIT_MS = 500,	/* what a client can do without of its credit; another's allocation waits for it */
 	SERVING_WAIT_MS = 5000, /* its word that a request was read */
 	AWAY_WAIT_MS = 10000,	/* a process that lives on without its connection: it tries every 2 s */
 };
@@ -100,6 +101,39 @@ struct pool {
 	uint32_t count, count_max;
 };
 
+/* What one process has of one device. */
+struct device_share {
+	struct device_share *next;
+	struct peer *peer; /* NULL: gone, swept at the next tick */
+	uint64_t credit_bytes, used_bytes, native_bytes, budget_bytes; /* as it said last */
+	uint64_t said; /* serial of the last DEVICE_SAY to it, */
+	uint64_t told; /* and of the last that it has answered */
+};
+
+struct device_row {
+	struct device_row *next;
+	uint8_t uuid[PROTOCOL_UUID_BYTES];
+	uint64_t total_bytes;
+	struct device_share *shares;
+};
+
+/* A process waits for credit while others say what they can do without. */
+struct device_wait {
+	struct device_wait *next;
+	struct peer *peer; /* NULL: gone */
+	struct device_row *row;
+	uint64_t serial, credit_bytes, wanted_bytes;
+	uint64_t said_from; /* serials from here on were said for it */
+	uint64_t deadline_ns;
+	bool done;
+};
+
+struct device_ledger {
+	struct device_row *rows; /* never removed: there are as many as devices */
+	uint32_t rows_count;
+	struct device_wait *waits; /* in the order they came */
+};
+
 enum barrier_step {
 	STEP_PLAN = PROTOCOL_STEP_PLAN,
 	STEP_HOLD = PROTOCOL_STEP_HOLD,
@@ -152,6 +186,7 @@ struct coordinator {
 	struct asked *asked;
 	uint32_t asked_count;
 	struct pool pool;
+	struct device_ledger devices;
 	struct barrier barrier;
 	struct watch listener_watch, signals_watch;
 };
@@ -213,6 +248,21 @@ void barrier_tell(struct coordinator *c, struct peer *peer);
 uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns);
 void barrier_release(struct coordinator *c);
 const char *barrier_phase_name(const struct coordinator *c, uint32_t phase);
+
+/* ---- coordinator_ledger.c ---- */
+
+/* Messages DEVICE_CREDIT and DEVICE_HAVE of a client. False with *reterr set: no client of ours sends that. */
+bool devices_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr);
+bool devices_has(const struct coordinator *c, const struct peer *client);
+/* Its share is the others'. */
+void devices_client_gone(struct coordinator *c, struct peer *client);
+/* Have @client say what it uses, before its next answer. */
+void devices_ask(struct coordinator *c, struct peer *client);
+/* Tell a command: the sums of the session for each device (@client NULL), or what @client has. */
+void devices_show(struct coordinator *c, struct peer *control, uint64_t serial, const struct peer *client);
+/* Answer who waits for credit, where that is decided. Returns when to call again, UINT64_MAX: nobody waits. */
+uint64_t devices_tick(struct coordinator *c, uint64_t now_ns);
+void devices_release(struct coordinator *c);
 
 /* ---- coordinator_pool.c ---- */
 

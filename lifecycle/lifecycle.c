@@ -96,6 +96,7 @@ void lifecycle_forget(struct lifecycle *lc)
 	reclaim_forget(&lc->reclaim);
 	service_forget(&lc->service);
 	client_forget(&lc->client);
+	ledger_forget(&lc->ledger);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
 	for (int d = 0; d < lc->device_count; d++) {

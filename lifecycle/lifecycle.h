@@ -21,6 +21,7 @@
 #include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
 #include "lifecycle/host_pool.h"
+#include "lifecycle/ledger.h"
 #include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
@@ -82,6 +83,7 @@ struct lifecycle {
 	struct records records;
 	struct reclaim reclaim;
 	struct host_pool host_pool;
+	struct ledger ledger;
 	struct mover mover;
 	struct service service;
 	struct client client;

@@ -571,7 +571,7 @@ class Ledger(session.Case):
         before = len(os.listdir("/proc/%d/fd" % self.pid))
         self.given_made(one, 64 * MIB)
         one.hang_up()
-        self.given_log_has("pid %d does not come back; its host memory is not counted any more" % one.child.pid)
+        self.given_log_has("pid %d does not come back; its memory is not counted any more" % one.child.pid)
         self.assertEqual(self.given_pool(), (0, 0))
         self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) < before)
 

@@ -1,0 +1,83 @@
+/* lifecycle/ledger.h
+ * Device bytes of this process: what an allocation may take of the session's capacity, and what its role's budget leaves.
+ *
+ *   used     managed bytes that lie on a device, with what is freed or kept here and not yet the driver's, and what has been taken
+ *            and is not counted elsewhere yet: what the session's capacity is about
+ *   credit   of that, what the session has granted; taken in slabs, so that an allocation costs no question
+ *   own      managed bytes wherever they are, and native ones: what a budget is about
+ *
+ * Credit binds allocations alone. A move is counted when it is over and never refused: a barrier plans its room itself, and what must
+ * come back must not wait for what waits for it. Where nobody can be asked nothing is refused.
+ * Neighbours: lifecycle/client_ledger.c asks, lifecycle/coordinator_ledger.c adds up, lifecycle/memory.c takes. */
+#ifndef SUBLET_LIFECYCLE_LEDGER_H
+#define SUBLET_LIFECYCLE_LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/errors.h"
+#include "lifecycle/stats.h"
+#include "policy/block.h"
+
+struct lifecycle;
+
+#define LEDGER_SLAB_BYTES (1ull << 30)
+
+/* What a policy says for this process; an amount that is not given is all zero. */
+struct ledger_terms {
+	struct policy_amount capacity, reserve, budget;
+	const char *role; /* whose budget it is, for people */
+};
+
+struct ledger_hooks {
+	/* May this process use @bytes more of @device? They are among `asking` meanwhile. A yes has called ledger_granted; false with
+	 * *reterr set: who holds what. Waits within bounds; no lock held. */
+	bool (*ask)(void *arg, int device, uint64_t bytes, struct errinfo *reterr);
+	/* What is used and the credit for it differ. Waits for nobody. */
+	void (*tell)(void *arg, int device);
+	void *arg;
+};
+
+struct ledger_device {
+	uint64_t taken_bytes;  /* by allocations that are being made; atomic */
+	uint64_t asking_bytes; /* the session is being asked for; atomic */
+	uint64_t credit_bytes; /* atomic */
+};
+
+struct ledger {
+	const struct ledger_terms *terms; /* atomic; NULL: none. Never freed once published, any thread may be reading it */
+	struct ledger_hooks hooks;	  /* set before the first allocation that may ask */
+	struct ledger_device devices[STATS_DEVICES];
+};
+
+void ledger_set_hooks(struct lifecycle *lc, const struct ledger_hooks *hooks);
+/* @terms is borrowed for the life of the ledger. */
+void ledger_set_terms(struct lifecycle *lc, const struct ledger_terms *terms);
+/* In a forked child: nothing is taken. */
+void ledger_forget(struct ledger *ledger);
+
+/* Before @bytes of @device are made for an allocation; ledger_done once they are counted elsewhere, or were not made. NOMEM: the budget
+ * or the capacity ends here, and *reterr says which and who has it; nothing is taken. May wait for the session's answer; no lock held,
+ * no driver call. */
+enum sublet_err ledger_take(struct lifecycle *lc, int device, uint64_t bytes, struct errinfo *reterr);
+void ledger_done(struct lifecycle *lc, int device, uint64_t bytes);
+/* What was being asked for is taken. In one with the answer: who tells what is used meanwhile holds the same lock. */
+void ledger_granted(struct lifecycle *lc, int device, uint64_t bytes);
+
+/* After something was freed or, with @exactly, moved: credit that is not needed goes back, and what moved in is counted. */
+void ledger_settle(struct lifecycle *lc, bool exactly);
+
+/* Does the policy have a capacity? */
+bool ledger_has_capacity(const struct lifecycle *lc);
+uint64_t ledger_used_bytes(const struct lifecycle *lc, int device);
+/* Of @device, without host memory that is pinned. */
+uint64_t ledger_native_bytes(const struct lifecycle *lc, int device);
+
+/* The budget of this process's role on a device of @total_bytes, no more than that. False: it has none. */
+bool ledger_budget(const struct lifecycle *lc, uint64_t total_bytes, uint64_t *ret_bytes);
+/* What memory info has to say under a budget: total and free. False: there is none, and the driver's answer stands. Depends on
+ * nothing but what this process has allocated and freed. */
+bool ledger_memory_info(const struct lifecycle *lc, int device, uint64_t total_bytes, size_t *ret_free, size_t *ret_total);
+
+#endif
