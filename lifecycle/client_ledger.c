@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "lifecycle/lifecycle.h"
 
 #define ANSWER_WAIT_NS 2000000000ull /* the coordinator asks others for half a second at most */
@@ -61,6 +62,8 @@ static void begin(struct lifecycle *lc, int device, enum protocol_type type, str
 	use->total_bytes = lc->devices[device].total_bytes;
 	use->used_bytes = ledger_used_bytes(lc, device);
 	use->native_bytes = ledger_native_bytes(lc, device);
+	if (use->native_bytes > PROTOCOL_AMOUNT_MAX) /* memory that the driver moves itself may be more than there is */
+		use->native_bytes = PROTOCOL_AMOUNT_MAX;
 	if (!ledger_budget(lc, use->total_bytes, &use->budget_bytes))
 		use->budget_bytes = 0;
 }
@@ -101,6 +104,7 @@ static enum asked ask_once(struct lifecycle *lc, int device, uint64_t bytes, uin
 	struct client_device_question *question = &client->device_question;
 	const uint32_t connection = client->connection;
 	struct protocol_message message;
+	char text[16];
 
 	begin(lc, device, PROTOCOL_DEVICE_CREDIT, &message);
 	message.device_use.credit_bytes = message.device_use.used_bytes + bytes;
@@ -116,7 +120,8 @@ static enum asked ask_once(struct lifecycle *lc, int device, uint64_t bytes, uin
 		return ASKED_NOBODY;
 	if (question->verdict.granted)
 		return ASKED_YES;
-	errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "%s", question->verdict.text);
+	errinfo_set(reterr, SUBLET_ERR_NOMEM, 0, "%s of device %d are refused: %s", size_format(bytes, text, sizeof(text)), device,
+		question->verdict.text);
 	return ASKED_NO;
 }
 

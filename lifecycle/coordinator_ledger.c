@@ -135,28 +135,36 @@ static void answer(struct coordinator *c, struct peer *client, uint64_t serial, 
 	peer_send(c, client, &message, -1, -1);
 }
 
+/* What others have said to use, or have credit for; of who asks, credit that is idle is none of the reason. */
+static uint64_t held(const struct device_share *share, const struct peer *asker)
+{
+	return !share->peer ? 0 : share->peer == asker ? share->used_bytes : share->credit_bytes;
+}
+
 /* Those who have most, most first. */
-static void describe(const struct coordinator *c, const struct device_row *row, char *text, size_t room)
+static void describe(const struct coordinator *c, const struct device_row *row, const struct peer *asker, char *text, size_t room)
 {
 	const struct device_share *named[HOLDERS_SHOWN] = {NULL};
+	uint64_t all = 0;
 	char used[16], limit[16];
-	uint64_t all = credit_of_others(row, NULL);
 	size_t length;
 
-	length = (size_t)snprintf(text, room, "processes of the session have %s of the %s that the policy's capacity leaves on each device",
+	for (const struct device_share *share = row->shares; share; share = share->next)
+		all += held(share, asker);
+	length = (size_t)snprintf(text, room, "processes of the session have %s of the %s that the policy's capacity leaves",
 		size_format(all, used, sizeof(used)), size_format(limit_of(c, row), limit, sizeof(limit)));
 	for (int shown = 0; shown < HOLDERS_SHOWN && length < room; shown++) {
 		const struct device_share *most = NULL;
 		char who[96], bytes[16];
 
 		for (const struct device_share *share = row->shares; share; share = share->next)
-			if (share->peer && share->credit_bytes > (most ? most->credit_bytes : 0) && share != named[0] && share != named[1])
+			if (held(share, asker) > (most ? held(most, asker) : 0) && share != named[0] && share != named[1])
 				most = share;
 		if (!most)
 			return;
 		named[shown] = most;
 		length += (size_t)snprintf(text + length, room - length, "%s%s %s", shown ? ", " : ": ",
-			peer_name(most->peer, who, sizeof(who)), size_format(most->credit_bytes, bytes, sizeof(bytes)));
+			peer_name(most->peer, who, sizeof(who)), size_format(held(most, asker), bytes, sizeof(bytes)));
 	}
 }
 
@@ -181,7 +189,7 @@ static void refuse(struct coordinator *c, const struct device_wait *wait)
 {
 	char text[PROTOCOL_TEXT_BYTES], who[96];
 
-	describe(c, wait->row, text, sizeof(text));
+	describe(c, wait->row, wait->peer, text, sizeof(text));
 	log_limited(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s is refused device memory: %s", peer_name(wait->peer, who, sizeof(who)), text);
 	answer(c, wait->peer, wait->serial, false, share_of(wait->row, wait->peer)->credit_bytes, text);
 }
@@ -254,12 +262,11 @@ bool devices_message(struct coordinator *c, struct peer *client, const struct pr
 
 /* ---- between two rounds ---- */
 
-/* Has everybody said what they can do without since @wait asked? */
+/* Has everybody said what they can do without since @wait asked? Whose connection is gone may be about to end, and is waited for. */
 static bool all_have_said(const struct device_wait *wait)
 {
 	for (const struct device_share *share = wait->row->shares; share; share = share->next)
-		if (share->peer && share->peer != wait->peer && share->peer->fd >= 0 && share->said >= wait->said_from &&
-			share->told < wait->said_from)
+		if (share->peer && share->peer != wait->peer && share->said >= wait->said_from && share->told < wait->said_from)
 			return false;
 	return true;
 }
@@ -349,7 +356,6 @@ void devices_show(struct coordinator *c, struct peer *control, uint64_t serial, 
 
 		protocol_begin(&message, PROTOCOL_DEVICE, serial);
 		memcpy(device->uuid, row->uuid, sizeof(device->uuid));
-		device->pid = client ? client->pid : 0;
 		device->total_bytes = row->total_bytes;
 		device->capacity_bytes = capacity_of(c, row);
 		device->reserve_bytes = reserve_of(c, row);

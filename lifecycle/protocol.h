@@ -231,14 +231,13 @@ struct message_device_say {
 	uint32_t spare; /* 0 */
 };
 
+/* Behind SESSION: sums of all processes; behind CLIENT: what that one has. */
 struct message_device {
 	uint8_t uuid[PROTOCOL_UUID_BYTES];
-	int32_t pid; /* 0: of the session, and the sums of its processes */
-	uint32_t spare; /* 0 */
 	uint64_t total_bytes, capacity_bytes; /* the latter 0: none; with `reserve` in it */
 	uint64_t reserve_bytes;
 	uint64_t credit_bytes, used_bytes, native_bytes;
-	uint64_t budget_bytes; /* of a process: 0: none */
+	uint64_t budget_bytes; /* of a process; 0: none */
 };
 
 struct message_end {

@@ -224,7 +224,7 @@ class Refusals(session.Case):
             kind, serial = session.HEADER.unpack_from(data)[2], session.HEADER.unpack_from(data)[5]
             if session.NAMES[kind] == "LIST":
                 peer.send(message("LISTED", b"\0" * 8, serial))
-            else:
+            elif session.NAMES[kind] != "DEVICE_SAY":
                 peer.send(message("SERVED", error + b"\0" * (session.SERVED_HEAD - 1) + text.ljust(session.SERVED_TEXT, b"\0"), serial))
                 return
 

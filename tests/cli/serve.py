@@ -498,7 +498,7 @@ class Ledger(session.Case):
     def given_answer(self, peer, kind, size):
         peer.send(amount(kind, size, serial=5))
         name, body, fds = peer.receive()
-        while name == "LIST":  # a status asks its clients what they have; this one does not say
+        while name in ("LIST", "DEVICE_SAY"):  # a status asks its clients what they have; this one does not say
             name, body, fds = peer.receive()
         granted, = struct.unpack_from("<I", body)
         return granted, text_of(body[8:]), fds
