@@ -289,6 +289,8 @@ static void handle(struct lifecycle *lc, uint32_t connection, const struct proto
 		mover_room(lc, MOVER_ROOM_CAME, 0);
 	else if (message->header.type == PROTOCOL_STEP)
 		client_queue_step(lc, connection, message);
+	else if (message->header.type == PROTOCOL_RECALL)
+		client_recall(lc, message);
 	else if (message->header.type == PROTOCOL_SERVE)
 		client_serve(lc, connection, message);
 	else if (message->header.type == PROTOCOL_REFUSED)

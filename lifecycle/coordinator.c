@@ -228,6 +228,8 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 	case PROTOCOL_GIVE:
 	case PROTOCOL_TAKE:
 	case PROTOCOL_MADE:
+	case PROTOCOL_LEAVE:
+	case PROTOCOL_RECALLED:
 		good = pool_message(c, peer, message, fd, &error);
 		break;
 	case PROTOCOL_DEVICE_CREDIT:
@@ -358,9 +360,10 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 static uint64_t keep_time(struct coordinator *c)
 {
 	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now),
-		 credit = devices_tick(c, now);
+		 credit = devices_tick(c, now), waits = pool_expire(c, now);
 	bool alone = true;
 
+	next = waits < next ? waits : next;
 	next = away < next ? away : next;
 	next = due < next ? due : next;
 	next = credit < next ? credit : next;

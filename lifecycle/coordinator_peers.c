@@ -78,6 +78,7 @@ static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 	peer->dropped = true;
 	requests_peer_gone(c, peer);
 	barrier_peer_gone(c, peer);
+	pool_connection_gone(c, peer);
 	if (peer->kind == PEER_CLIENT) {
 		devices_client_gone(c, peer);
 		pool_client_gone(c, peer, process_ended);
@@ -105,6 +106,7 @@ static void disconnect(struct coordinator *c, struct peer *peer)
 	close_socket(c, peer);
 	requests_peer_gone(c, peer);
 	barrier_peer_gone(c, peer);
+	pool_connection_gone(c, peer);
 	peer->away_since_ns = clock_now_ns();
 }
 
@@ -163,6 +165,7 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
 		close_socket(c, peer);
 		requests_peer_gone(c, peer);
 		barrier_peer_gone(c, peer);
+		pool_connection_gone(c, peer);
 		return;
 	}
 	if (peer->kind == PEER_CLIENT || peer->keeps)

@@ -12,6 +12,7 @@
 
 enum {
 	HELLO_WAIT_MS = 5000,	/* a connection that does not say who it is */
+	RECALL_WAIT_MS = 1500,	/* until what others keep has come; who asked waits for 2 s */
 	LIST_WAIT_MS = 2000,	/* a client's answer to "what do you have" */
 	SAY_WAIT_MS = 500,	/* what a client can do without of its credit; another's allocation waits for it */
 	SERVING_WAIT_MS = 5000, /* its word that a request was read */
@@ -46,6 +47,8 @@ struct peer {
 	pid_t pid;     /* 0: outside this namespace */
 	bool joined;   /* has read the policy */
 	bool triggers; /* has arrived at some phase: it counts for a quorum */
+	bool recalled; /* asked for what it keeps, and has not said that this was all */
+	bool gave;     /* some of it, since then */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */
 	bool keeps;    /* a `sublet run`: reason enough to stay */
 	bool dropped;
@@ -91,7 +94,15 @@ struct extent_fd {
 	uint64_t bytes;
 	uint64_t number; /* the owner's for it */
 	int fd;
-	struct peer *owner; /* NULL: its process has ended and nobody uses it */
+	struct peer *owner; /* NULL: nobody uses it; its process has ended, or has left it to the session */
+};
+
+/* A client that needs host bytes, while others are asked for what they keep. */
+struct pool_wait {
+	struct pool_wait *next;
+	struct peer *client;
+	uint64_t bytes, number; /* number: its own for the extent, 0: it asks for credit alone */
+	uint64_t serial, deadline_ns;
 };
 
 struct pool {
@@ -99,6 +110,8 @@ struct pool {
 	uint64_t orphan_bytes; /* of extents without an owner */
 	struct extent_fd *extents;
 	uint32_t count, count_max;
+	struct pool_wait *waits; /* in the order they came */
+	uint64_t next_recall;
 };
 
 /* What one process has of one device. */
@@ -269,12 +282,16 @@ void devices_release(struct coordinator *c);
 void pool_init(struct pool *pool, uint64_t cap_bytes, uint32_t count_max);
 void pool_release(struct pool *pool);
 uint64_t pool_used_bytes(const struct coordinator *c);
-/* Messages CREDIT, GIVE, TAKE and MADE of a client; *@fd is taken over (and set to -1) where it is kept. False with *reterr
+/* Messages CREDIT, GIVE, TAKE, MADE, LEAVE and RECALLED of a client; *@fd is taken over (and set to -1) where it is kept. False with *reterr
  * set: no client of ours sends that. */
 bool pool_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd, struct errinfo *reterr);
+/* Nobody is left who waits for the answers to @client's questions, or brings one. */
+void pool_connection_gone(struct coordinator *c, struct peer *client);
 /* What @client had is nobody's now. When its process has ended its extents with a descriptor are kept, up to the cap; else they are
  * closed here, as its own handles may be in use: another that took one would write into its bytes. */
 void pool_client_gone(struct coordinator *c, struct peer *client, bool process_ended);
+/* Answer those for whom nothing was let go of in time. Returns when to call again, UINT64_MAX: nobody waits. */
+uint64_t pool_expire(struct coordinator *c, uint64_t now_ns);
 /* Close kept extents until @bytes more would fit under the cap. */
 bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
 

@@ -30,6 +30,7 @@ void host_pool_init(struct host_pool *pool)
 void host_pool_forget(struct host_pool *pool)
 {
 	pool->free = pool->condemned = pool->stranded = NULL;
+	pool->recall = (struct host_recall){0};
 	pool->bytes = pool->free_bytes = 0;
 	pool->count = pool->free_count = 0;
 	pool->kind = HOST_POOL_NONE;
@@ -414,6 +415,66 @@ uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but)
 		gone += end_extent(lc, extent);
 	}
 	return gone;
+}
+
+bool host_pool_recall(struct lifecycle *lc, const struct host_recall *recall)
+{
+	struct host_pool *pool = &lc->host_pool;
+	bool noted;
+
+	ranked_lock(&pool->lock);
+	noted = pool->free != NULL;
+	if (noted) {
+		pool->recall.size_bytes = recall->size_bytes;
+		pool->recall.serial = recall->serial;
+		__atomic_store_n(&pool->recall.bytes, recall->bytes, __ATOMIC_RELEASE);
+	}
+	ranked_unlock(&pool->lock);
+	return noted;
+}
+
+/* The driver lets go of it, the session keeps its bytes for whom it gives them to. Returns how many they are. */
+static uint64_t leave(struct lifecycle *lc, struct host_extent *extent)
+{
+	struct host_pool *pool = &lc->host_pool;
+	const uint64_t bytes = extent->bytes, number = extent->number;
+
+	if (!number || !pool->hooks.leave)
+		return end_extent(lc, extent);
+	destroy(lc, extent);
+	count(lc, -(int64_t)bytes);
+	pool->hooks.leave(pool->hooks.arg, bytes, number);
+	return bytes;
+}
+
+void host_pool_let_go(struct lifecycle *lc)
+{
+	struct host_pool *pool = &lc->host_pool;
+	struct host_recall recall;
+	uint64_t gone = 0;
+
+	/* looked at in loops, where it is hardly ever asked for */
+	if (!__atomic_load_n(&pool->recall.bytes, __ATOMIC_ACQUIRE))
+		return;
+	ranked_lock(&pool->lock);
+	recall = pool->recall;
+	__atomic_store_n(&pool->recall.bytes, 0, __ATOMIC_RELAXED);
+	ranked_unlock(&pool->lock);
+	while (gone < recall.bytes) {
+		struct host_extent *extent, **link;
+
+		ranked_lock(&pool->lock);
+		link = first_of_size(pool, recall.size_bytes);
+		if (!*link)
+			link = first_to_go(pool, 0);
+		extent = link ? unlink_first(lc, link) : NULL;
+		ranked_unlock(&pool->lock);
+		if (!extent)
+			break;
+		gone += leave(lc, extent);
+	}
+	if (pool->hooks.recalled)
+		pool->hooks.recalled(pool->hooks.arg, recall.serial);
 }
 
 void host_pool_release(struct lifecycle *lc)

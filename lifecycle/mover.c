@@ -115,6 +115,7 @@ bool mover_wait_for_room(struct lifecycle *lc, bool *last_try)
 {
 	const int room = __atomic_load_n(&lc->mover.room, __ATOMIC_ACQUIRE);
 
+	host_pool_let_go(lc); /* who gives room may itself wait for these */
 	if (__atomic_load_n(&lc->mover.stop, __ATOMIC_ACQUIRE))
 		return false;
 	if (room == MOVER_ROOM_COMES && clock_now_ns() < __atomic_load_n(&lc->mover.room_until_ns, __ATOMIC_RELAXED)) {
@@ -338,6 +339,7 @@ static bool move_all(struct run *run)
 	while (oldest < run->count && going_on) {
 		struct residency_move *move;
 
+		host_pool_let_go(run->lc);
 		/* Handlers of its end may want the bytes yet, so each allocation is left in one piece and in one place. */
 		if (next < run->count && stopped(run)) {
 			run->err = errinfo_set(&run->first, SUBLET_ERR_SYSTEM, 0, "the process ends");

@@ -128,11 +128,14 @@ static bool body_is_good(const struct protocol_message *m)
 		return ENDS(m->joined.role);
 	case PROTOCOL_TAKE:
 	case PROTOCOL_MADE:
+	case PROTOCOL_LEAVE:
 		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && m->amount.extent;
 	case PROTOCOL_GIVE:
 		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX;
 	case PROTOCOL_CREDIT:
 		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && !m->amount.extent;
+	case PROTOCOL_RECALL:
+		return m->recall.bytes && m->recall.bytes <= PROTOCOL_AMOUNT_MAX && m->recall.size_bytes <= PROTOCOL_AMOUNT_MAX;
 	case PROTOCOL_CREDITED:
 	case PROTOCOL_TAKEN:
 		return m->verdict.granted <= 1 && ENDS(m->verdict.text);
@@ -177,6 +180,7 @@ static bool body_is_good(const struct protocol_message *m)
 		return m->device_say.keeps <= 1;
 	case PROTOCOL_DEVICE:
 		return true;
+	case PROTOCOL_RECALLED:
 	case PROTOCOL_TELL:
 	case PROTOCOL_ASK_INVENTORY:
 	case PROTOCOL_LIST:

@@ -15,7 +15,7 @@
 #include "policy/decide.h"
 
 #define PROTOCOL_MAGIC 0x544c4253u /* "SBLT" */
-#define PROTOCOL_VERSION 3u
+#define PROTOCOL_VERSION 4u
 
 enum {
 	PROTOCOL_ROLE_BYTES = 68,     /* a policy's name has 64 letters at most */
@@ -80,7 +80,12 @@ struct message_joined {
 
 struct message_amount {
 	uint64_t bytes;	 /* above 0 */
-	uint64_t extent; /* MADE, TAKE: the client's number for it, above 0; GIVE: whose descriptor is closed, 0: there is none; else 0 */
+	uint64_t extent; /* MADE, TAKE, LEAVE: the client's number for it, above 0; GIVE: whose descriptor is closed, 0: there is none; else 0 */
+};
+
+struct message_recall {
+	uint64_t bytes;	     /* so many are needed, above 0 */
+	uint64_t size_bytes; /* in extents of this size, if there are any */
 };
 
 struct message_verdict {
@@ -255,6 +260,7 @@ struct protocol_message {
 		struct message_refused refused;
 		struct message_joined joined;
 		struct message_amount amount;
+		struct message_recall recall;
 		struct message_verdict verdict;
 		struct message_listed listed;
 		struct message_serve serve;

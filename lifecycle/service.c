@@ -71,7 +71,7 @@ void service_set_wants(struct lifecycle *lc,
 void service_forget(struct service *service)
 {
 	service->head = service->tail = NULL;
-	service->wanted = service->busy = service->held = false;
+	service->wanted = service->recalled = service->busy = service->held = false;
 	service->stop = service->ending = true;
 	service->thread = SERVICE_STOPPED;
 }
@@ -340,7 +340,7 @@ static bool wait_for_work(struct service *service)
 	bool tried = service->wanted;
 
 	while (!service->stop && !service->head) {
-		if (service->wanted && !tried)
+		if (service->recalled || (service->wanted && !tried))
 			return true;
 		if (tried) {
 			wait_changed(service, SERVICE_SOFT_AFTER_NS);
@@ -364,15 +364,19 @@ static void *service_main(void *arg)
 		lc->config.thread_begins();
 	ranked_lock(&service->lock);
 	while (wait_for_work(service)) {
-		struct service_job *job = next_job(service);
+		const bool recalled = service->recalled;
+		struct service_job *job = recalled ? NULL : next_job(service);
 
+		service->recalled = false;
 		service->busy = true;
 		ranked_unlock(&service->lock);
 		/* For good: no thread but this one makes these calls. */
 		if (!entered)
 			driver_enter(&lc->driver, &scope);
 		entered = true;
-		if (job)
+		if (recalled)
+			host_pool_let_go(lc);
+		else if (job)
 			job->err = serve(lc, job->request, job->report, job->error);
 		else
 			serve_waiting(lc);
@@ -433,6 +437,19 @@ enum sublet_err service_do(struct lifecycle *lc, const struct service_request *r
 	}
 	ranked_unlock(&service->lock);
 	return job.err;
+}
+
+bool service_let_go(struct lifecycle *lc)
+{
+	struct service *service = &lc->service;
+	bool runs;
+
+	ranked_lock(&service->lock);
+	runs = service->thread == SERVICE_RUNNING && !service->stop;
+	service->recalled |= runs;
+	pthread_cond_broadcast(&service->changed);
+	ranked_unlock(&service->lock);
+	return runs;
 }
 
 /* Caller holds the lock. */

@@ -50,6 +50,7 @@ struct service {
 	pthread_cond_t changed;  /* a job came or is done, something is wanted, the thread stops */
 	struct service_job *head, *tail; /* under lock */
 	bool wanted; /* a gated call waits; under lock */
+	bool recalled; /* host extents are; under lock */
 	bool stop;   /* the thread is to end; under lock */
 	bool ending; /* the process ends: no request any more; under lock */
 	uint64_t end_ns; /* when waiting calls are refused; 0: none has waited yet; the thread's */
@@ -91,6 +92,10 @@ void service_set_wants(struct lifecycle *lc,
  * or a barrier is under way; SYSTEM: no thread, or the process ends. */
 enum sublet_err service_do(struct lifecycle *lc, const struct service_request *request, struct move_report *ret_report,
 	struct errinfo *reterr);
+
+/* Have the thread let go of the host extents that are recalled (host_pool.h), between two moves when it is at one. False: there is no
+ * thread, as nothing has been moved yet or the process ends. */
+bool service_let_go(struct lifecycle *lc);
 
 /* Is the gate shut until somebody restores or parks what is away? */
 bool service_held(struct lifecycle *lc);

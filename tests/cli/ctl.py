@@ -37,7 +37,7 @@ class Shows(session.Case):
         self.assertEqual(residencies(objects["weights"]), {"device": 8})
         self.assertEqual((objects["scratch"]["role"], objects["scratch"]["allocations"]), (None, 0))
         text = self.sublet("ctl", "status").stdout
-        self.assertRegex(text, r"(?m)^ *%d  holder +rollout +no +200.00 MiB +0 B +0 B +0 B +0 B$" % holder.pid)
+        self.assertRegex(text, r"(?m)^ *%d  holder +rollout +no +200.00 MiB +0 B +0 B +0 B +0 B +-$" % holder.pid)
         self.assertRegex(self.sublet("ctl", "objects").stdout, r"(?m)^kv_cache +regenerable +rollout +2 +192.00 MiB ")
         self.assertEqual(holder.end(), 0)
         self.eventually(lambda: self.given_status()["clients"] == [])
