@@ -136,7 +136,7 @@ static enum asked ask_locked(struct lifecycle *lc, int device, uint64_t bytes, s
 		enum asked asked;
 		bool is_last;
 
-		while (question->serial && clock_now_ns() < deadline)
+		while (question->serial && !client->stop && clock_now_ns() < deadline)
 			client_wait(client, deadline);
 		if (question->serial || client->socket.fd < 0 || client->stop)
 			return ASKED_NOBODY;
@@ -146,7 +146,9 @@ static enum asked ask_locked(struct lifecycle *lc, int device, uint64_t bytes, s
 		asked = ask_once(lc, device, bytes, deadline, reterr);
 		is_last = client->devices[device].last_serial == question->serial;
 		question->serial = 0;
-		pthread_cond_broadcast(&client->changed);
+		/* not in a child that was forked in the middle: nobody waits there, see lifecycle/reclaim.c */
+		if (!client->stop)
+			pthread_cond_broadcast(&client->changed);
 		/* What was said meanwhile did not have these bytes in it, and took the credit for them back. */
 		if (asked != ASKED_YES || is_last)
 			return asked;
@@ -165,7 +167,7 @@ static bool ask(void *arg, int device, uint64_t bytes, struct errinfo *reterr)
 	if (known)
 		asked = ask_locked(lc, device, bytes, reterr);
 	if (asked == ASKED_NOBODY && known) {
-		says = !client->said_unasked;
+		says = !client->said_unasked && !client->stop;
 		client->said_unasked = true;
 	}
 	if (asked != ASKED_NO)

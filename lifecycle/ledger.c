@@ -14,6 +14,15 @@ static uint64_t load(const uint64_t *counter)
 	return __atomic_load_n(counter, __ATOMIC_SEQ_CST);
 }
 
+/* Not below zero: a child that is forked in the middle has nothing taken (ledger_forget), and comes here all the same. */
+static void take_off(uint64_t *counter, uint64_t bytes)
+{
+	uint64_t now = load(counter);
+
+	while (!__atomic_compare_exchange_n(counter, &now, now > bytes ? now - bytes : 0, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
+}
+
 static const struct ledger_terms *terms_of(const struct lifecycle *lc)
 {
 	return __atomic_load_n(&lc->ledger.terms, __ATOMIC_ACQUIRE);
@@ -125,19 +134,19 @@ enum sublet_err ledger_take(struct lifecycle *lc, int device, uint64_t bytes, st
 	ledger_done(lc, device, bytes);
 	if (lc->ledger.hooks.ask(lc->ledger.hooks.arg, device, bytes, reterr))
 		return SUBLET_OK;
-	__atomic_fetch_sub(&of->asking_bytes, bytes, __ATOMIC_SEQ_CST);
+	take_off(&of->asking_bytes, bytes);
 	return SUBLET_ERR_NOMEM;
 }
 
 void ledger_granted(struct lifecycle *lc, int device, uint64_t bytes)
 {
 	__atomic_fetch_add(&lc->ledger.devices[device].taken_bytes, bytes, __ATOMIC_SEQ_CST);
-	__atomic_fetch_sub(&lc->ledger.devices[device].asking_bytes, bytes, __ATOMIC_SEQ_CST);
+	take_off(&lc->ledger.devices[device].asking_bytes, bytes);
 }
 
 void ledger_done(struct lifecycle *lc, int device, uint64_t bytes)
 {
-	__atomic_fetch_sub(&lc->ledger.devices[device].taken_bytes, bytes, __ATOMIC_SEQ_CST);
+	take_off(&lc->ledger.devices[device].taken_bytes, bytes);
 }
 
 void ledger_settle(struct lifecycle *lc, bool exactly)
