@@ -75,6 +75,7 @@ struct client_device {
 	unsigned char uuid[PROTOCOL_UUID_BYTES]; /* once it is known */
 	uint64_t last_serial; /* of what was last said of it; the answer to that says what credit there is */
 	bool awaits; /* that answer */
+	bool uncounted; /* more may be used than was ever said or asked for */
 };
 enum client_uuid { CLIENT_UUID_UNASKED, CLIENT_UUID_BUSY, CLIENT_UUID_KNOWN, CLIENT_UUID_NONE };
 

@@ -43,16 +43,6 @@ static bool is_known(struct lifecycle *lc, int device)
 	return state == CLIENT_UUID_KNOWN;
 }
 
-static uint64_t *credit_of(struct lifecycle *lc, int device)
-{
-	return &lc->ledger.devices[device].credit_bytes;
-}
-
-static void set_credit(struct lifecycle *lc, int device, uint64_t bytes)
-{
-	__atomic_store_n(credit_of(lc, device), bytes, __ATOMIC_SEQ_CST);
-}
-
 static void begin(struct lifecycle *lc, int device, enum protocol_type type, struct protocol_message *message)
 {
 	struct message_device_use *use = &message->device_use;
@@ -69,21 +59,20 @@ static void begin(struct lifecycle *lc, int device, enum protocol_type type, str
 }
 
 /* The credit becomes what is used. Caller holds the lock; the device is known. @answers: as in the message. */
-static void have(struct lifecycle *lc, int device, uint64_t answers)
+static void have(struct lifecycle *lc, int device, bool may_rise, uint64_t answers)
 {
 	struct client_device *of = &lc->client.devices[device];
 	struct protocol_message message;
 
-	/* Who takes from now on sees the smaller credit, or is seen in the sum that is said. */
-	set_credit(lc, device, ledger_used_bytes(lc, device));
 	begin(lc, device, PROTOCOL_DEVICE_HAVE, &message);
-	message.device_use.credit_bytes = message.device_use.used_bytes;
+	message.device_use.credit_bytes = ledger_trim(lc, device, may_rise || of->uncounted);
 	message.device_use.answers = answers;
 	of->last_serial = message.header.serial;
+	of->uncounted = false;
 	of->awaits = client_send(&lc->client, 0, &message, -1);
 }
 
-static void tell(void *arg, int device)
+static void tell(void *arg, int device, bool moved)
 {
 	struct lifecycle *lc = arg;
 	struct client *client = &lc->client;
@@ -91,9 +80,10 @@ static void tell(void *arg, int device)
 	if (!is_known(lc, device))
 		return;
 	ranked_lock(&client->lock);
-	/* not again before the answer: who reads nothing is not written to for ever */
+	/* Not again before the answer: who reads nothing is not written to for ever. What was moved meanwhile is said then. */
+	client->devices[device].uncounted |= moved;
 	if (client->socket.fd >= 0 && !client->devices[device].awaits)
-		have(lc, device, 0);
+		have(lc, device, moved, 0);
 	ranked_unlock(&client->lock);
 }
 
@@ -141,7 +131,7 @@ static enum asked ask_locked(struct lifecycle *lc, int device, uint64_t bytes, s
 		if (question->serial || client->socket.fd < 0 || client->stop)
 			return ASKED_NOBODY;
 		/* somebody before may have been given more than it needed */
-		if (ledger_used_bytes(lc, device) + bytes <= __atomic_load_n(credit_of(lc, device), __ATOMIC_SEQ_CST))
+		if (ledger_fits(lc, device, bytes))
 			return ASKED_YES;
 		asked = ask_once(lc, device, bytes, deadline, reterr);
 		is_last = client->devices[device].last_serial == question->serial;
@@ -167,6 +157,7 @@ static bool ask(void *arg, int device, uint64_t bytes, struct errinfo *reterr)
 	if (known)
 		asked = ask_locked(lc, device, bytes, reterr);
 	if (asked == ASKED_NOBODY && known) {
+		client->devices[device].uncounted = true;
 		says = !client->said_unasked && !client->stop;
 		client->said_unasked = true;
 	}
@@ -187,7 +178,7 @@ void client_set_ledger(struct lifecycle *lc)
 void client_forget_credit(struct lifecycle *lc)
 {
 	for (int d = 0; d < lc->device_count; d++) {
-		set_credit(lc, d, 0);
+		ledger_set_credit(lc, d, 0);
 		lc->client.devices[d].last_serial = 0;
 		lc->client.devices[d].awaits = false;
 	}
@@ -210,10 +201,9 @@ void client_device_credited(struct lifecycle *lc, const struct protocol_message 
 		if (!serial || client->devices[d].last_serial != serial)
 			continue;
 		client->devices[d].awaits = false;
-		set_credit(lc, d, message->device_verdict.credit_bytes);
-		/* moved in behind what was said, when nothing could be said again */
-		if (ledger_used_bytes(lc, d) > message->device_verdict.credit_bytes && question->serial != serial)
-			have(lc, d, 0);
+		ledger_set_credit(lc, d, message->device_verdict.credit_bytes);
+		if (client->devices[d].uncounted)
+			have(lc, d, true, 0);
 	}
 	if (question->serial && question->serial == serial) {
 		question->verdict = message->device_verdict;
@@ -248,7 +238,7 @@ void client_device_say(struct lifecycle *lc, const struct protocol_message *mess
 			empty_cache(lc, d);
 		ranked_lock(&client->lock);
 		if (!say->keeps) {
-			have(lc, d, message->header.serial);
+			have(lc, d, false, message->header.serial);
 		} else {
 			begin(lc, d, PROTOCOL_DEVICE_HAVE, &news);
 			news.device_use.keeps = 1;

@@ -14,18 +14,27 @@ static uint64_t load(const uint64_t *counter)
 	return __atomic_load_n(counter, __ATOMIC_SEQ_CST);
 }
 
-/* Not below zero: a child that is forked in the middle has nothing taken (ledger_forget), and comes here all the same. */
+/* Caller holds the lock. Not below zero: a child that is forked in the middle has nothing taken (ledger_forget), and comes here all
+ * the same. */
 static void take_off(uint64_t *counter, uint64_t bytes)
 {
-	uint64_t now = load(counter);
-
-	while (!__atomic_compare_exchange_n(counter, &now, now > bytes ? now - bytes : 0, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-		;
+	__atomic_store_n(counter, *counter > bytes ? *counter - bytes : 0, __ATOMIC_SEQ_CST);
 }
 
 static const struct ledger_terms *terms_of(const struct lifecycle *lc)
 {
 	return __atomic_load_n(&lc->ledger.terms, __ATOMIC_ACQUIRE);
+}
+
+void ledger_init(struct ledger *ledger)
+{
+	memset(ledger, 0, sizeof(*ledger));
+	ranked_lock_init(&ledger->lock, RANK_LEDGER);
+}
+
+void ledger_release(struct ledger *ledger)
+{
+	ranked_lock_release(&ledger->lock);
 }
 
 void ledger_set_hooks(struct lifecycle *lc, const struct ledger_hooks *hooks)
@@ -115,48 +124,106 @@ static enum sublet_err over_budget(const struct lifecycle *lc, int device, uint6
 		size_format(ledger_native_bytes(lc, device), native, sizeof(native)));
 }
 
+/* Caller holds the lock. */
+static bool within_credit(const struct lifecycle *lc, int device, uint64_t bytes)
+{
+	const struct ledger_device *of = &lc->ledger.devices[device];
+
+	return ledger_used_bytes(lc, device) + of->asking_bytes + bytes <= of->credit_bytes;
+}
+
 enum sublet_err ledger_take(struct lifecycle *lc, int device, uint64_t bytes, struct errinfo *reterr)
 {
 	struct ledger_device *of = &lc->ledger.devices[device];
-	uint64_t budget;
+	uint64_t budget = UINT64_MAX;
+	bool asks, refused;
 
-	__atomic_fetch_add(&of->taken_bytes, bytes, __ATOMIC_SEQ_CST);
-	if (ledger_budget(lc, lc->devices[device].total_bytes, &budget) &&
-		load(&of->taken_bytes) + load(&of->asking_bytes) + own_bytes(lc, device) > budget) {
-		ledger_done(lc, device, bytes);
+	(void)ledger_budget(lc, lc->devices[device].total_bytes, &budget);
+	ranked_lock(&lc->ledger.lock);
+	refused = of->taken_bytes + of->asking_bytes + own_bytes(lc, device) + bytes > budget;
+	asks = !refused && ledger_has_capacity(lc) && lc->ledger.hooks.ask && !within_credit(lc, device, bytes);
+	/* The credit that is left is nobody else's while more is asked for. */
+	if (asks)
+		of->asking_bytes += bytes;
+	else if (!refused)
+		__atomic_store_n(&of->taken_bytes, of->taken_bytes + bytes, __ATOMIC_SEQ_CST);
+	ranked_unlock(&lc->ledger.lock);
+	if (refused)
 		return over_budget(lc, device, bytes, budget, reterr);
-	}
-	if (!ledger_has_capacity(lc) || !lc->ledger.hooks.ask ||
-		ledger_used_bytes(lc, device) + load(&of->asking_bytes) <= load(&of->credit_bytes))
+	if (!asks || lc->ledger.hooks.ask(lc->ledger.hooks.arg, device, bytes, reterr))
 		return SUBLET_OK;
-	/* Not yet taken, and the credit that is left is nobody else's meanwhile. */
-	__atomic_fetch_add(&of->asking_bytes, bytes, __ATOMIC_SEQ_CST);
-	ledger_done(lc, device, bytes);
-	if (lc->ledger.hooks.ask(lc->ledger.hooks.arg, device, bytes, reterr))
-		return SUBLET_OK;
+	ranked_lock(&lc->ledger.lock);
 	take_off(&of->asking_bytes, bytes);
+	ranked_unlock(&lc->ledger.lock);
 	return SUBLET_ERR_NOMEM;
-}
-
-void ledger_granted(struct lifecycle *lc, int device, uint64_t bytes)
-{
-	__atomic_fetch_add(&lc->ledger.devices[device].taken_bytes, bytes, __ATOMIC_SEQ_CST);
-	take_off(&lc->ledger.devices[device].asking_bytes, bytes);
 }
 
 void ledger_done(struct lifecycle *lc, int device, uint64_t bytes)
 {
+	ranked_lock(&lc->ledger.lock);
 	take_off(&lc->ledger.devices[device].taken_bytes, bytes);
+	ranked_unlock(&lc->ledger.lock);
 }
 
-void ledger_settle(struct lifecycle *lc, bool exactly)
+void ledger_granted(struct lifecycle *lc, int device, uint64_t bytes)
+{
+	struct ledger_device *of = &lc->ledger.devices[device];
+
+	ranked_lock(&lc->ledger.lock);
+	__atomic_store_n(&of->taken_bytes, of->taken_bytes + bytes, __ATOMIC_SEQ_CST);
+	take_off(&of->asking_bytes, bytes);
+	ranked_unlock(&lc->ledger.lock);
+}
+
+bool ledger_fits(struct lifecycle *lc, int device, uint64_t bytes)
+{
+	bool fits;
+
+	ranked_lock(&lc->ledger.lock);
+	fits = ledger_used_bytes(lc, device) + bytes <= lc->ledger.devices[device].credit_bytes;
+	ranked_unlock(&lc->ledger.lock);
+	return fits;
+}
+
+void ledger_set_credit(struct lifecycle *lc, int device, uint64_t bytes)
+{
+	ranked_lock(&lc->ledger.lock);
+	lc->ledger.devices[device].credit_bytes = bytes;
+	ranked_unlock(&lc->ledger.lock);
+}
+
+uint64_t ledger_credit(struct lifecycle *lc, int device)
+{
+	uint64_t bytes;
+
+	ranked_lock(&lc->ledger.lock);
+	bytes = lc->ledger.devices[device].credit_bytes;
+	ranked_unlock(&lc->ledger.lock);
+	return bytes;
+}
+
+uint64_t ledger_trim(struct lifecycle *lc, int device, bool may_rise)
+{
+	uint64_t *credit = &lc->ledger.devices[device].credit_bytes, used;
+
+	ranked_lock(&lc->ledger.lock);
+	used = ledger_used_bytes(lc, device);
+	if (used < *credit || may_rise)
+		*credit = used;
+	used = *credit;
+	ranked_unlock(&lc->ledger.lock);
+	return used;
+}
+
+void ledger_settle(struct lifecycle *lc, bool moved)
 {
 	const struct ledger_hooks *hooks = &lc->ledger.hooks;
 
 	for (int d = 0; d < lc->device_count && hooks->tell && ledger_has_capacity(lc); d++) {
-		const uint64_t credit = load(&lc->ledger.devices[d].credit_bytes), used = ledger_used_bytes(lc, d);
+		const uint64_t credit = ledger_credit(lc, d), used = ledger_used_bytes(lc, d);
 
-		if (used > credit || (exactly && used < credit) || (!exactly && used + 2 * LEDGER_SLAB_BYTES < credit))
-			hooks->tell(hooks->arg, d);
+		/* Beside a free of another thread a sum may be too high: that is never a reason to count more. */
+		if (moved ? used != credit : used + 2 * LEDGER_SLAB_BYTES < credit)
+			hooks->tell(hooks->arg, d, moved);
 	}
 }

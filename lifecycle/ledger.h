@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/errors.h"
+#include "base/lock.h"
 #include "lifecycle/stats.h"
 #include "policy/block.h"
 
@@ -34,23 +35,26 @@ struct ledger_hooks {
 	/* May this process use @bytes more of @device? They are among `asking` meanwhile. A yes has called ledger_granted; false with
 	 * *reterr set: who holds what. Waits within bounds; no lock held. */
 	bool (*ask)(void *arg, int device, uint64_t bytes, struct errinfo *reterr);
-	/* What is used and the credit for it differ. Waits for nobody. */
-	void (*tell)(void *arg, int device);
+	/* The credit for @device is not what is used of it. @moved: by a move, so that it may be less. Waits for nobody. */
+	void (*tell)(void *arg, int device, bool moved);
 	void *arg;
 };
 
 struct ledger_device {
-	uint64_t taken_bytes;  /* by allocations that are being made; atomic */
-	uint64_t asking_bytes; /* the session is being asked for; atomic */
-	uint64_t credit_bytes; /* atomic */
+	uint64_t taken_bytes;  /* by allocations that are being made; written under the lock, atomic for readers */
+	uint64_t asking_bytes; /* the session is being asked for; under the lock */
+	uint64_t credit_bytes; /* under the lock */
 };
 
 struct ledger {
+	struct ranked_lock lock; /* RANK_LEDGER: held over no call */
 	const struct ledger_terms *terms; /* atomic; NULL: none. Never freed once published, any thread may be reading it */
 	struct ledger_hooks hooks;	  /* set before the first allocation that may ask */
 	struct ledger_device devices[STATS_DEVICES];
 };
 
+void ledger_init(struct ledger *ledger);
+void ledger_release(struct ledger *ledger);
 void ledger_set_hooks(struct lifecycle *lc, const struct ledger_hooks *hooks);
 /* @terms is borrowed for the life of the ledger. */
 void ledger_set_terms(struct lifecycle *lc, const struct ledger_terms *terms);
@@ -62,11 +66,23 @@ void ledger_forget(struct ledger *ledger);
  * no driver call. */
 enum sublet_err ledger_take(struct lifecycle *lc, int device, uint64_t bytes, struct errinfo *reterr);
 void ledger_done(struct lifecycle *lc, int device, uint64_t bytes);
-/* What was being asked for is taken. In one with the answer: who tells what is used meanwhile holds the same lock. */
-void ledger_granted(struct lifecycle *lc, int device, uint64_t bytes);
 
-/* After something was freed or, with @exactly, moved: credit that is not needed goes back, and what moved in is counted. */
-void ledger_settle(struct lifecycle *lc, bool exactly);
+/* After something was freed: much credit that is idle goes back. @moved: after a move, or when a session is joined; then all that is
+ * idle does, and what is used beyond the credit is counted. */
+void ledger_settle(struct lifecycle *lc, bool moved);
+
+/* ---- for who carries it to the session ---- */
+
+/* What was being asked for is taken. */
+void ledger_granted(struct lifecycle *lc, int device, uint64_t bytes);
+/* Would @bytes more fit into the credit? */
+bool ledger_fits(struct lifecycle *lc, int device, uint64_t bytes);
+void ledger_set_credit(struct lifecycle *lc, int device, uint64_t bytes);
+uint64_t ledger_credit(struct lifecycle *lc, int device);
+/* The credit becomes what is used: where that is more, only with @may_rise. Returns it. What is taken from then on is not in it. */
+uint64_t ledger_trim(struct lifecycle *lc, int device, bool may_rise);
+
+/* ---- sums ---- */
 
 /* Does the policy have a capacity? */
 bool ledger_has_capacity(const struct lifecycle *lc);

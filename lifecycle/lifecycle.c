@@ -41,6 +41,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	host_pool_init(&lc->host_pool);
 	service_init(lc);
 	client_init(&lc->client);
+	ledger_init(&lc->ledger);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
 	return SUBLET_OK;
@@ -69,6 +70,7 @@ void lifecycle_release(struct lifecycle *lc)
 	for (int d = 0; d < lc->device_count; d++)
 		arena_release(&lc->devices[d].arena, &lc->driver);
 	native_release(&lc->native);
+	ledger_release(&lc->ledger);
 	ranked_lock_release(&lc->arena_lock);
 	records_release(&lc->records);
 	sites_release(&lc->sites);

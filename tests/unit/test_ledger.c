@@ -17,17 +17,16 @@ static struct {
 
 static bool ask(void *arg, int device, uint64_t bytes, struct errinfo *reterr)
 {
-	struct ledger_device *of = &fixture_lc.ledger.devices[device];
 	bool granted;
 
 	pthread_mutex_lock(&session.lock);
 	session.asked++;
-	session.seen_asking_bytes = of->asking_bytes;
+	session.seen_asking_bytes = fixture_lc.ledger.devices[device].asking_bytes;
 	granted = ledger_used_bytes(&fixture_lc, device) + bytes <= session.limit_bytes;
 	if (granted) {
 		uint64_t credit = ledger_used_bytes(&fixture_lc, device) + bytes + session.slab_bytes;
 
-		__atomic_store_n(&of->credit_bytes, credit < session.limit_bytes ? credit : session.limit_bytes, __ATOMIC_SEQ_CST);
+		ledger_set_credit(&fixture_lc, device, credit < session.limit_bytes ? credit : session.limit_bytes);
 		ledger_granted(&fixture_lc, device, bytes);
 	} else {
 		session.refused++;
@@ -37,10 +36,10 @@ static bool ask(void *arg, int device, uint64_t bytes, struct errinfo *reterr)
 	return granted;
 }
 
-static void tell(void *arg, int device)
+static void tell(void *arg, int device, bool moved)
 {
 	session.told++;
-	__atomic_store_n(&fixture_lc.ledger.devices[device].credit_bytes, ledger_used_bytes(&fixture_lc, device), __ATOMIC_SEQ_CST);
+	ledger_trim(&fixture_lc, device, moved);
 }
 
 static struct ledger_terms terms;
