@@ -188,7 +188,7 @@ CUresult answer_total_memory(struct lifecycle *lc, size_t *ret_bytes, CUdevice d
 	CUresult result = lc->driver.DeviceTotalMem(ret_bytes, device);
 	uint64_t budget;
 
-	if (result == CUDA_SUCCESS && ledger_budget(lc, *ret_bytes, &budget))
+	if (result == CUDA_SUCCESS && device < lc->device_count && ledger_budget(lc, *ret_bytes, &budget))
 		*ret_bytes = budget;
 	return result;
 }

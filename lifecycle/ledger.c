@@ -1,7 +1,7 @@
 /* lifecycle/ledger.c
- * Sums over counters that others keep (lifecycle/stats.h), so that moves, frees and the cache need not be told of. A sum may be too
- * high for a moment, when bytes are on their way from one counter to the next, and then a question is asked in vain; it is not too
- * low: what arrives is added before what left is taken off. */
+ * Sums over counters that others keep (lifecycle/stats.h), so that moves and the cache need not be told of. Allocations and frees change
+ * them under the lock under which they are added up. Elsewhere a sum may be too high for a moment, when bytes are on their way from
+ * one counter to the next; it is hardly too low: what arrives is added before what left is taken off. */
 #include "lifecycle/ledger.h"
 
 #include <string.h>
@@ -162,6 +162,24 @@ void ledger_done(struct lifecycle *lc, int device, uint64_t bytes)
 {
 	ranked_lock(&lc->ledger.lock);
 	take_off(&lc->ledger.devices[device].taken_bytes, bytes);
+	ranked_unlock(&lc->ledger.lock);
+}
+
+void ledger_made(struct lifecycle *lc, const struct allocation *allocation)
+{
+	ranked_lock(&lc->ledger.lock);
+	stats_allocated(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->size_bytes);
+	take_off(&lc->ledger.devices[allocation->device].taken_bytes, allocation->span_bytes);
+	ranked_unlock(&lc->ledger.lock);
+}
+
+void ledger_freed(struct lifecycle *lc, const struct allocation *allocation)
+{
+	struct stats_device *stats = &lc->stats->device[allocation->device];
+
+	ranked_lock(&lc->ledger.lock);
+	__atomic_fetch_add(&stats->pending_bytes, backing_held_bytes(&allocation->backing), __ATOMIC_RELAXED);
+	stats_freed(stats, allocation->span_bytes, allocation->size_bytes, allocation->residency);
 	ranked_unlock(&lc->ledger.lock);
 }
 

@@ -22,6 +22,7 @@
 #include "policy/block.h"
 
 struct lifecycle;
+struct allocation;
 
 #define LEDGER_SLAB_BYTES (1ull << 30)
 
@@ -61,11 +62,14 @@ void ledger_set_terms(struct lifecycle *lc, const struct ledger_terms *terms);
 /* In a forked child: nothing is taken. */
 void ledger_forget(struct ledger *ledger);
 
-/* Before @bytes of @device are made for an allocation; ledger_done once they are counted elsewhere, or were not made. NOMEM: the budget
+/* Before @bytes of @device are made for an allocation. Then ledger_made counts them as the allocation's, or ledger_done as nobody's. NOMEM: the budget
  * or the capacity ends here, and *reterr says which and who has it; nothing is taken. May wait for the session's answer; no lock held,
  * no driver call. */
 enum sublet_err ledger_take(struct lifecycle *lc, int device, uint64_t bytes, struct errinfo *reterr);
+void ledger_made(struct lifecycle *lc, const struct allocation *allocation);
 void ledger_done(struct lifecycle *lc, int device, uint64_t bytes);
+/* @allocation is freed: its pages, and no more, wait to become the driver's. */
+void ledger_freed(struct lifecycle *lc, const struct allocation *allocation);
 
 /* After something was freed: much credit that is idle goes back. @moved: after a move, or when a session is joined; then all that is
  * idle does, and what is used beyond the credit is counted. */

@@ -21,7 +21,9 @@ static bool ask(void *arg, int device, uint64_t bytes, struct errinfo *reterr)
 
 	pthread_mutex_lock(&session.lock);
 	session.asked++;
+	ranked_lock(&fixture_lc.ledger.lock);
 	session.seen_asking_bytes = fixture_lc.ledger.devices[device].asking_bytes;
+	ranked_unlock(&fixture_lc.ledger.lock);
 	granted = ledger_used_bytes(&fixture_lc, device) + bytes <= session.limit_bytes;
 	if (granted) {
 		uint64_t credit = ledger_used_bytes(&fixture_lc, device) + bytes + session.slab_bytes;
