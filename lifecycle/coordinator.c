@@ -234,13 +234,17 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		break;
 	case PROTOCOL_DEVICE_CREDIT:
 	case PROTOCOL_DEVICE_HAVE:
-		good = devices_message(c, peer, message, &error);
+		good = credits_message(c, peer, message, &error);
 		break;
 	case PROTOCOL_LISTED:
 		good = request_listed(c, peer, message);
 		break;
 	case PROTOCOL_ARRIVE:
+		peer->needs.devices = message->arrive.devices;
 		barrier_arrive(c, peer, message->header.serial, message->arrive.phase, message->arrive.timeout_ns);
+		break;
+	case PROTOCOL_STUCK:
+		barrier_stuck(c, peer, message);
 		break;
 	case PROTOCOL_STEPPED:
 		good = barrier_stepped(c, peer, message);
@@ -360,7 +364,7 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 static uint64_t keep_time(struct coordinator *c)
 {
 	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now),
-		 credit = devices_tick(c, now), waits = pool_expire(c, now);
+		 credit = credits_tick(c, now), waits = pool_expire(c, now);
 	bool alone = true;
 
 	next = waits < next ? waits : next;
@@ -448,7 +452,7 @@ void coordinator_free(struct coordinator *c)
 	barrier_release(c);
 	peers_bury(c);
 	pool_release(&c->pool);
-	devices_release(c);
+	credits_release(c);
 	if (c->policy_bytes)
 		munmap((void *)c->policy_bytes, c->policy_size);
 	close_fd(c->policy_fd);

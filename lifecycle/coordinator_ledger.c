@@ -5,7 +5,7 @@
  * Credit is taken in slabs, so some of it is idle. Before anybody is refused all others are asked to give back theirs: what is then
  * still there is used. A process that has more than it may, by a move or from before this coordinator, keeps it; nobody is given
  * anything until there is room again.
- * Messages only mark what they change; who waits is answered, and what is gone is freed, in devices_tick between two rounds: an answer
+ * Messages only mark what they change; who waits is answered, and what is gone is freed, in credits_tick between two rounds: an answer
  * that cannot be sent drops a peer. */
 #include "lifecycle/coordinator_priv.h"
 
@@ -98,7 +98,7 @@ static uint64_t credit_of_others(const struct device_row *row, const struct peer
 	return bytes;
 }
 
-bool devices_has(const struct coordinator *c, const struct peer *client)
+bool credits_has(const struct coordinator *c, const struct peer *client)
 {
 	for (const struct device_row *row = c->devices.rows; row; row = row->next) {
 		const struct device_share *share = share_of(row, client);
@@ -109,7 +109,7 @@ bool devices_has(const struct coordinator *c, const struct peer *client)
 	return false;
 }
 
-void devices_client_gone(struct coordinator *c, struct peer *client)
+void credits_client_gone(struct coordinator *c, struct peer *client)
 {
 	for (struct device_row *row = c->devices.rows; row; row = row->next) {
 		struct device_share *share = share_of(row, client);
@@ -236,7 +236,7 @@ static void credit(struct coordinator *c, struct peer *client, struct device_row
 	ask_others(c, row, client);
 }
 
-bool devices_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr)
+bool credits_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr)
 {
 	const struct message_device_use *use = &message->device_use;
 	struct device_row *row = find_row(c, use);
@@ -297,7 +297,7 @@ static void sweep(struct coordinator *c)
 	}
 }
 
-uint64_t devices_tick(struct coordinator *c, uint64_t now_ns)
+uint64_t credits_tick(struct coordinator *c, uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;
 
@@ -317,7 +317,7 @@ uint64_t devices_tick(struct coordinator *c, uint64_t now_ns)
 	return next;
 }
 
-void devices_release(struct coordinator *c)
+void credits_release(struct coordinator *c)
 {
 	while (c->devices.rows) {
 		struct device_row *row = c->devices.rows;
@@ -338,7 +338,7 @@ void devices_release(struct coordinator *c)
 
 /* ---- what commands see ---- */
 
-void devices_ask(struct coordinator *c, struct peer *client)
+void credits_ask(struct coordinator *c, struct peer *client)
 {
 	struct protocol_message message;
 
@@ -347,7 +347,7 @@ void devices_ask(struct coordinator *c, struct peer *client)
 	peer_send(c, client, &message, -1, -1);
 }
 
-void devices_show(struct coordinator *c, struct peer *control, uint64_t serial, const struct peer *client)
+void credits_show(struct coordinator *c, struct peer *control, uint64_t serial, const struct peer *client)
 {
 	for (const struct device_row *row = c->devices.rows; row && !control->dropped; row = row->next) {
 		struct protocol_message message;

@@ -80,7 +80,7 @@ static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 	barrier_peer_gone(c, peer);
 	pool_connection_gone(c, peer);
 	if (peer->kind == PEER_CLIENT) {
-		devices_client_gone(c, peer);
+		credits_client_gone(c, peer);
 		pool_client_gone(c, peer, process_ended);
 	}
 }
@@ -99,7 +99,7 @@ static void disconnect(struct coordinator *c, struct peer *peer)
 	const bool process_ended = has_ended(peer);
 
 	if (process_ended || peer->pidfd < 0 || peer->kind != PEER_CLIENT ||
-		(!peer->host_bytes && !devices_has(c, peer))) {
+		(!peer->host_bytes && !credits_has(c, peer))) {
 		drop(c, peer, process_ended);
 		return;
 	}

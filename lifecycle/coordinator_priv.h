@@ -46,10 +46,15 @@ struct peer {
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
 	bool joined;   /* has read the policy */
-	bool triggers; /* has arrived at some phase: it counts for a quorum */
+	uint64_t triggered; /* phases at which it has arrived: it counts for their quorums */
 	bool recalled; /* asked for what it keeps, and has not said that this was all */
 	bool gave;     /* some of it, since then */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */
+	bool candidate;	  /* for taking part in it */
+	bool would_move;  /* said so when it was asked for its plan */
+	bool has_arrived; /* its role has, at the phase that begins */
+	bool stuck;	  /* in an exchange, for want of room */
+	struct message_needs needs; /* as it said last; the devices also with an arrival */
 	bool keeps;    /* a `sublet run`: reason enough to stay */
 	bool dropped;
 	bool wants_write; /* as epoll knows it */
@@ -153,6 +158,7 @@ enum barrier_step {
 	STEP_REOPEN = PROTOCOL_STEP_REOPEN,
 	STEP_REVERSE = PROTOCOL_STEP_REVERSE,
 	STEP_OPEN = PROTOCOL_STEP_OPEN,
+	STEP_EXCHANGE = PROTOCOL_STEP_EXCHANGE,
 	STEP_MOVE = PROTOCOL_STEP_COUNT, /* RELEASE and ACQUIRE */
 	STEP_PAUSE, /* between a hold that failed and the next: nobody is asked anything */
 };
@@ -168,15 +174,31 @@ struct arrival {
 	bool due;
 };
 
+enum { DEVICES_MAX = 64 };
+
+/* Devices change phase with the processes on them: those elsewhere are not waited for. */
+struct device_phase {
+	unsigned char uuid[PROTOCOL_UUID_BYTES];
+	uint32_t phase; /* in force there, or POLICY_NONE */
+	bool in_barrier;
+};
+
 struct barrier {
 	uint64_t clock; /* phases that have begun; 0: none yet */
-	uint32_t phase; /* that is in force, or POLICY_NONE */
+	uint32_t phase; /* that began last, or POLICY_NONE */
+	struct device_phase devices[DEVICES_MAX];
+	uint32_t devices_count;
+	bool all;    /* this one is for all devices */
+	bool final;  /* not tried again */
+	uint32_t tries; /* of the hold */
+	uint64_t stuck_since_ns; /* all who still exchange are; 0: not all */
+	bool told_room;
 	bool active;
 	uint64_t id;
 	uint32_t to;
 	enum barrier_step step;
 	uint64_t since_ns, deadline_ns, step_deadline_ns, try_ns, pause_until_ns;
-	bool moves, failed, good, releasing;
+	bool failed, good, releasing;
 	uint64_t moved_bytes;
 	char text[PROTOCOL_TEXT_BYTES]; /* why it failed */
 	struct arrival *arrivals, *answering; /* in the order they came */
@@ -261,21 +283,39 @@ void barrier_tell(struct coordinator *c, struct peer *peer);
 uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns);
 void barrier_release(struct coordinator *c);
 const char *barrier_phase_name(const struct coordinator *c, uint32_t phase);
+/* Message STUCK. */
+void barrier_stuck(struct coordinator *c, struct peer *peer, const struct protocol_message *message);
+
+/* ---- coordinator_judge.c ---- */
+
+bool devices_have(const struct message_devices *devices, const unsigned char *uuid);
+bool devices_meet(const struct message_devices *one, const struct message_devices *other);
+/* Its row, a new one when it was never seen; NULL: there are too many. */
+struct device_phase *device_phase_of(struct coordinator *c, const unsigned char *uuid);
+/* In force for @peer. */
+uint32_t phase_of(struct coordinator *c, const struct peer *peer);
+/* The barrier is about the devices of @peer. */
+void judge_add_devices(struct coordinator *c, const struct peer *peer);
+/* Of those that said what they would move, leave only who shares a device with what the barrier is about. */
+void judge_participants(struct coordinator *c);
+enum verdict { VERDICT_MOVE, VERDICT_EXCHANGE, VERDICT_NO_DEVICE, VERDICT_NO_HOST };
+/* Does what they would move fit? When not, @text names what is missing and who needs it. */
+enum verdict judge(struct coordinator *c, char *text, size_t room);
 
 /* ---- coordinator_ledger.c ---- */
 
 /* Messages DEVICE_CREDIT and DEVICE_HAVE of a client. False with *reterr set: no client of ours sends that. */
-bool devices_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr);
-bool devices_has(const struct coordinator *c, const struct peer *client);
+bool credits_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr);
+bool credits_has(const struct coordinator *c, const struct peer *client);
 /* Its share is the others'. */
-void devices_client_gone(struct coordinator *c, struct peer *client);
+void credits_client_gone(struct coordinator *c, struct peer *client);
 /* Have @client say what it uses, before its next answer. */
-void devices_ask(struct coordinator *c, struct peer *client);
+void credits_ask(struct coordinator *c, struct peer *client);
 /* Tell a command: the sums of the session for each device (@client NULL), or what @client has. */
-void devices_show(struct coordinator *c, struct peer *control, uint64_t serial, const struct peer *client);
+void credits_show(struct coordinator *c, struct peer *control, uint64_t serial, const struct peer *client);
 /* Answer who waits for credit, where that is decided. Returns when to call again, UINT64_MAX: nobody waits. */
-uint64_t devices_tick(struct coordinator *c, uint64_t now_ns);
-void devices_release(struct coordinator *c);
+uint64_t credits_tick(struct coordinator *c, uint64_t now_ns);
+void credits_release(struct coordinator *c);
 
 /* ---- coordinator_pool.c ---- */
 

@@ -93,7 +93,7 @@ static void ask_all(struct coordinator *c, struct peer *control, uint64_t serial
 		if (peer->dropped || peer->fd < 0 || peer->kind != PEER_CLIENT)
 			continue;
 		if (kind == REQUEST_STATUS)
-			devices_ask(c, peer);
+			credits_ask(c, peer);
 		protocol_begin(&message, question, ++c->next_serial);
 		ask(c, request, peer, &message, PROTOCOL_ALL, LIST_WAIT_MS * CLOCK_NS_PER_MS, 0);
 	}
@@ -360,7 +360,7 @@ static void send_status(struct coordinator *c, struct request *request)
 		message.session.clients += asked->request == request && asked->client;
 	peer_send(c, request->control, &message, -1, -1);
 	if (request->control)
-		devices_show(c, request->control, request->serial, NULL);
+		credits_show(c, request->control, request->serial, NULL);
 	for (struct asked *asked = c->asked; asked && request->control; asked = asked->next) {
 		if (asked->request != request || !asked->client)
 			continue;
@@ -370,7 +370,7 @@ static void send_status(struct coordinator *c, struct request *request)
 		request->count++;
 		peer_send(c, request->control, &message, -1, -1);
 		if (request->control)
-			devices_show(c, request->control, request->serial, asked->client);
+			credits_show(c, request->control, request->serial, asked->client);
 		if (asked->answered)
 			send_rows(c, request, asked);
 	}

@@ -131,15 +131,23 @@ static enum sublet_err ensure_kind(struct lifecycle *lc, int device, struct erri
 			POOL_ADDRESSES_LEAST < lc->config.arena_bytes ? POOL_ADDRESSES_LEAST : lc->config.arena_bytes, reterr);
 		if (err)
 			return err;
-		pool->kind = HOST_POOL_NUMA;
+		__atomic_store_n(&pool->kind, HOST_POOL_NUMA, __ATOMIC_RELAXED);
 	}
 	if (pool->kind == HOST_POOL_UNTRIED) {
-		pool->kind = lc->driver.MemHostRegister && lc->driver.MemHostUnregister ? HOST_POOL_REGISTERED : HOST_POOL_NONE;
+		__atomic_store_n(&pool->kind,
+			lc->driver.MemHostRegister && lc->driver.MemHostUnregister ? HOST_POOL_REGISTERED : HOST_POOL_NONE, __ATOMIC_RELAXED);
 		log_say(LOG_RESIDENCY, LOG_INFO, WHOSE_DRIVER, "no HOST_NUMA memory: nothing can be parked (sublet doctor says more)");
 	}
 	if (pool->kind == HOST_POOL_NONE)
 		return errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, 0, "this driver has neither HOST_NUMA memory nor cuMemHostRegister: nothing can be kept in host memory");
 	return SUBLET_OK;
+}
+
+bool host_pool_cannot_park(const struct host_pool *pool)
+{
+	const int kind = __atomic_load_n(&pool->kind, __ATOMIC_RELAXED);
+
+	return kind == HOST_POOL_REGISTERED || kind == HOST_POOL_NONE;
 }
 
 bool host_pool_can_park(struct lifecycle *lc, int device)

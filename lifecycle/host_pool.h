@@ -78,8 +78,8 @@ struct host_pool {
 	struct host_extent *condemned; /* exposed ones that were put back, to be destroyed by the taking thread; under lock */
 	struct host_extent *stranded; /* destroyed, but not yet taken back by the driver; the taking thread's */
 	uint64_t last_number;     /* the taking thread's */
-	enum host_pool_kind kind; /* the taking thread's, as what follows */
-	CUmemAllocationProp prop;
+	enum host_pool_kind kind; /* written by the taking thread, atomic */
+	CUmemAllocationProp prop; /* the taking thread's, as what follows */
 	bool exportable;
 	struct arena arena;      /* pool addresses */
 	struct host_pool_hooks hooks;
@@ -93,6 +93,8 @@ void host_pool_forget(struct host_pool *pool);
 /* Before the first extent is taken. */
 void host_pool_set_hooks(struct host_pool *pool, const struct host_pool_hooks *hooks);
 
+/* Is it known that nothing can be parked? No driver call, any thread. */
+bool host_pool_cannot_park(const struct host_pool *pool);
 /* Can extents be mapped at an allocation's address? Finds out on first use (calls the driver, and needs a current context). */
 bool host_pool_can_park(struct lifecycle *lc, int device);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lifecycle/lanes.h"
 
 struct lifecycle_config lifecycle_config_default(void)
 {
@@ -64,7 +65,7 @@ void lifecycle_release(struct lifecycle *lc)
 	lc->config.cache_bytes = 0;
 	reclaim_room_begin(lc, &room);
 	reclaim_make_room(lc, -1, UINT64_MAX, &room);
-	mover_release(lc);
+	lanes_release(lc);
 	host_pool_release(lc);
 	reclaim_release(&lc->reclaim);
 	for (int d = 0; d < lc->device_count; d++)

@@ -331,7 +331,8 @@ CUresult memory_replay_access(struct lifecycle *lc, int to, int revoked)
 		CUresult result;
 
 		/* What is moving gets its rights from the mover, what is away when it comes back. */
-		if (allocation->device != to || allocation->moving || !allocation->backing.count)
+		if (allocation->device != to || allocation->moving || !allocation->backing.count ||
+			residency_is_hole(allocation->residency))
 			continue;
 		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, rights.list, rights.count);
 		if (result == CUDA_SUCCESS)

@@ -113,6 +113,18 @@ static bool device_use_is_good(const struct message_device_use *use, bool asks)
 	       (!asks || (use->credit_bytes && use->wanted_bytes >= use->credit_bytes && !use->answers && !use->keeps));
 }
 
+static bool needs_are_good(const struct message_needs *needs)
+{
+	bool good = needs->devices.count <= PROTOCOL_DEVICES && needs->host_takes_bytes <= PROTOCOL_AMOUNT_MAX &&
+		    needs->host_gives_bytes <= PROTOCOL_AMOUNT_MAX && needs->host_kept_bytes <= PROTOCOL_AMOUNT_MAX &&
+		    needs->largest_bytes <= PROTOCOL_AMOUNT_MAX;
+
+	for (uint32_t i = 0; good && i < needs->devices.count; i++)
+		good = needs->need[i].free_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].leaves_bytes <= PROTOCOL_AMOUNT_MAX &&
+		       needs->need[i].discards_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].comes_bytes <= PROTOCOL_AMOUNT_MAX;
+	return good;
+}
+
 /* Are the values of the body within bounds? Its size is known to be right. */
 static bool body_is_good(const struct protocol_message *m)
 {
@@ -162,14 +174,16 @@ static bool body_is_good(const struct protocol_message *m)
 		return m->inventory.bytes <= INVENTORY_BYTES_MAX && client_is_good(&m->inventory.client);
 	case PROTOCOL_ARRIVE:
 	case PROTOCOL_ASK_PHASE:
-		return m->arrive.timeout_ns <= INT64_MAX;
+		return m->arrive.timeout_ns <= INT64_MAX && m->arrive.devices.count <= PROTOCOL_DEVICES;
+	case PROTOCOL_STUCK:
+		return m->stuck.stuck <= 1;
 	case PROTOCOL_PHASE:
 		return m->phase.error < SUBLET_ERR_COUNT && ENDS(m->phase.text);
 	case PROTOCOL_STEP:
 		return m->step.step < PROTOCOL_STEP_COUNT && m->step.arrived <= 1 && m->step.timeout_ns <= INT64_MAX &&
 		       m->step.patience_ns <= INT64_MAX;
 	case PROTOCOL_STEPPED:
-		return m->stepped.step < PROTOCOL_STEP_COUNT && served_is_good(&m->stepped.served);
+		return m->stepped.step < PROTOCOL_STEP_COUNT && served_is_good(&m->stepped.served) && needs_are_good(&m->stepped.needs);
 	case PROTOCOL_DEVICE_CREDIT:
 	case PROTOCOL_DEVICE_HAVE:
 		return device_use_is_good(&m->device_use, m->header.type == PROTOCOL_DEVICE_CREDIT);

@@ -90,6 +90,10 @@ enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *mo
 /* Give back what was prepared. What the driver refuses to take is offered again by the reclaimer. */
 void residency_undo(struct lifecycle *lc, struct residency_move *move);
 
+/* Verify: the bytes of one extent, when they have come and before they leave. */
+void residency_note_hash(struct host_extent *extent);
+bool residency_is_as_noted(const struct host_extent *extent);
+
 /* The end of a move that nobody will want back, done or undone: host extents return to the pool, and the allocation is the
  * application's again, or the reclaimer's when it was freed meanwhile. Not to be looked at after. */
 void residency_settle(struct lifecycle *lc, struct residency_move *move);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "lifecycle/exchange.h"
 #include "lifecycle/gate.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/phase.h"
@@ -62,10 +63,12 @@ void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *, uint32
 }
 
 void service_set_wants(struct lifecycle *lc,
-	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg)
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg,
+	void (*says_stuck)(struct lifecycle *lc, bool stuck))
 {
 	lc->service.wants = wants;
 	lc->service.wants_arg = arg;
+	lc->service.says_stuck = says_stuck;
 }
 
 void service_forget(struct service *service)
@@ -182,7 +185,7 @@ static const char *verb_name(enum service_verb verb)
 
 static bool moves(enum protocol_step step)
 {
-	return step == PROTOCOL_STEP_RELEASE || step == PROTOCOL_STEP_ACQUIRE || step == PROTOCOL_STEP_REVERSE;
+	return step == PROTOCOL_STEP_EXCHANGE || step == PROTOCOL_STEP_RELEASE || step == PROTOCOL_STEP_ACQUIRE || step == PROTOCOL_STEP_REVERSE;
 }
 
 /* All processes are held or none is: one try here, the barrier has the next one made by all. */
@@ -240,6 +243,7 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 	err = hold(lc, HOLD_DEADLINE_NS, request->timeout_ns, reterr);
 	if (err)
 		return err;
+	exchange_settle(lc);
 	err = mover_move(lc, &move, report, reterr);
 	open_unless_holes(lc, report->holes);
 	log_say(LOG_RESIDENCY, LOG_INFO, WHOSE_NONE, "%s: %s in %u allocations moved in %llu ms, %u failed, %s",
@@ -303,6 +307,7 @@ static void serve_waiting(struct lifecycle *lc)
 	if (!lc->service.held || (clock_now_ns() < lc->service.barrier_until_ns && !is_ending(lc)))
 		return;
 	lc->service.barrier_until_ns = 0; /* what it left is served now, so its steps come too late */
+	exchange_settle(lc);
 	err = fill_holes(lc, RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_DEVICE, &host, &error);
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
 	open_unless_holes(lc, empty.holes);

@@ -41,6 +41,7 @@ struct service_request {
 	uint32_t phase;
 	bool arrived;
 	uint64_t patience_ns; /* STEP_HOLD: calls that wait are served after that, whatever the barrier does */
+	struct message_needs *needs; /* STEP_PLAN, STEP_HOLD: filled */
 };
 
 enum service_thread { SERVICE_NO_THREAD, SERVICE_RUNNING, SERVICE_STOPPED };
@@ -66,6 +67,8 @@ struct service {
 	/* Where an allocation shall be in a phase; NULL: where it is. */
 	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived);
 	void *wants_arg;
+	void (*says_stuck)(struct lifecycle *lc, bool stuck); /* exchange.h */
+	bool exchanges; /* this barrier does, so the way back does too; the thread's */
 };
 
 /* After gate_init. */
@@ -85,7 +88,8 @@ void service_forget(struct service *service);
 void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *arg, uint32_t rule), void *arg);
 /* Who says what a phase wants (phase.h). Before the first request. */
 void service_set_wants(struct lifecycle *lc,
-	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg);
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg,
+	void (*says_stuck)(struct lifecycle *lc, bool stuck));
 
 /* Do @request and wait for the outcome; on any thread, no lock held, not inside a gated call. Nothing to do is success without a
  * hold. *ret_report is filled in any case. Errors of gate_hold and mover_move; INVALID: the object may not be discarded;

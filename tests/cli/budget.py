@@ -10,7 +10,8 @@ import time
 
 import harness
 import session
-from session import CLIENT, MIB, ProcessPeer, message
+from protocol import CLIENT, ProcessPeer, message
+from session import MIB
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT_OF_MEMORY = "error 2"  # CUDA_ERROR_OUT_OF_MEMORY

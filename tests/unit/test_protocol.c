@@ -163,6 +163,10 @@ static void values_out_of_range_are_refused(void **state)
 	} while (0)
 	REFUSED(HELLO, UP, m.hello.peer = 0);
 	REFUSED(HELLO, UP, m.hello.peer = 3);
+	REFUSED(ARRIVE, UP, m.arrive.devices.count = PROTOCOL_DEVICES + 1);
+	REFUSED(STUCK, UP, m.stuck.stuck = 2);
+	REFUSED(STEPPED, UP, m.stepped.needs.devices.count = PROTOCOL_DEVICES + 1);
+	REFUSED(STEPPED, UP, m.stepped.needs.host_takes_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(RECALL, DOWN, m.recall.bytes = 0);
 	REFUSED(RECALL, DOWN, m.recall.size_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(LEAVE, UP, m.amount.extent = 0);
