@@ -10,8 +10,8 @@ import time
 
 import harness
 import session
-from protocol import CLIENT, ProcessPeer, message
-from session import MIB
+from protocol import CLIENT, message
+from session import MIB, ProcessPeer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT_OF_MEMORY = "error 2"  # CUDA_ERROR_OUT_OF_MEMORY
