@@ -216,6 +216,7 @@ static bool shake_hands(struct lifecycle *lc, const struct client_socket *own, u
 	memset(client->late, 0, sizeof(client->late)); /* their answers are lost with the connection they were asked over */
 	client->pool_cap_bytes = message.welcome.pool_bytes;
 	client->said_alone = false;
+	client_forget_credit(lc);
 	client_send(client, 0, &joined, -1);
 	ranked_unlock(&client->lock);
 	log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "joined the session's coordinator (pid %d) as %s, %s%s", (int)message.welcome.pid,
@@ -246,8 +247,10 @@ static bool join(struct lifecycle *lc, uint64_t deadline_ns)
 		state = endpoint_connect(folder, &fd, NULL, &error);
 		close(folder);
 	}
-	if (state == ENDPOINT_CONNECTED && take_over(&own, fd) && shake_hands(lc, &own, deadline_ns, &again, &error))
+	if (state == ENDPOINT_CONNECTED && take_over(&own, fd) && shake_hands(lc, &own, deadline_ns, &again, &error)) {
+		client_tell_devices(lc);
 		return true;
+	}
 	close_socket(&own);
 	if (again)
 		return false;
@@ -275,6 +278,10 @@ static void handle(struct lifecycle *lc, uint32_t connection, const struct proto
 		close(fd);
 	if (message->header.type == PROTOCOL_LIST)
 		client_list(lc, connection, message->header.serial);
+	else if (message->header.type == PROTOCOL_DEVICE_CREDITED)
+		client_device_credited(lc, message);
+	else if (message->header.type == PROTOCOL_DEVICE_SAY)
+		client_device_say(lc, message);
 	else if (message->header.type == PROTOCOL_TELL)
 		client_tell(lc, connection, message->header.serial);
 	else if (message->header.type == PROTOCOL_PHASE)
@@ -393,6 +400,7 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 	protocol_text(client->session, sizeof(client->session), session);
 	protocol_text(client->given_role, sizeof(client->given_role), role);
 	client_set_hooks(lc);
+	client_set_ledger(lc);
 	client_set_service(lc);
 	client_set_phases(lc);
 	/* here and now, so that the first allocation falls under its rule */

@@ -18,6 +18,7 @@
 
 #include "base/lock.h"
 #include "lifecycle/protocol.h"
+#include "lifecycle/stats.h"
 
 struct lifecycle;
 struct client_policy;
@@ -74,6 +75,23 @@ struct client_socket {
 	ino_t inode;
 };
 
+/* Of a device, as the session's ledger of device memory has it. */
+struct client_device {
+	int uuid_state; /* enum client_uuid, atomic */
+	unsigned char uuid[PROTOCOL_UUID_BYTES]; /* once it is known */
+	uint64_t last_serial; /* of what was last said of it; the answer to that says what credit there is */
+	bool awaits; /* that answer */
+	bool uncounted; /* more may be used than was ever said or asked for */
+};
+enum client_uuid { CLIENT_UUID_UNASKED, CLIENT_UUID_BUSY, CLIENT_UUID_KNOWN, CLIENT_UUID_NONE };
+
+/* Asked by a thread that waits; one at a time. */
+struct client_device_question {
+	uint64_t serial; /* 0: none */
+	bool answered;
+	struct message_device_verdict verdict;
+};
+
 enum client_thread { CLIENT_NO_THREAD, CLIENT_RUNNING, CLIENT_STOPPED };
 
 struct client {
@@ -90,6 +108,9 @@ struct client {
 	struct client_question question;
 	struct client_late late[CLIENT_LATE];
 	uint32_t late_next;
+	struct client_device devices[STATS_DEVICES];
+	struct client_device_question device_question;
+	bool said_unasked; /* that nobody can be asked for device memory; since the last join */
 	struct client_request requests[CLIENT_REQUESTS]; /* a ring */
 	uint32_t first_request, requests_count;
 	struct client_step steps[CLIENT_STEPS]; /* in their order */

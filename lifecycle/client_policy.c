@@ -193,6 +193,7 @@ static void publish(struct lifecycle *lc, const struct client_policy *new, unsig
 	ranked_lock(&lc->records.lock);
 	__atomic_store_n(&lc->caller_wants, ready, __ATOMIC_RELEASE);
 	__atomic_store_n(&lc->client.policy, new, __ATOMIC_RELEASE);
+	ledger_set_terms(lc, &new->terms);
 	if (new->bytes && !lc->config.extent_bytes)
 		__atomic_store_n(&lc->copied_extent_bytes, EXTENT_POLICY_BYTES, __ATOMIC_RELAXED);
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
@@ -244,6 +245,18 @@ static void look_at_rules(struct client_policy *new)
 	}
 }
 
+static void read_terms(struct client_policy *new)
+{
+	const struct policy_role *role = new->role == POLICY_NONE ? NULL : &new->policy.roles[new->role];
+
+	new->terms.capacity = new->policy.header->capacity;
+	new->terms.reserve = new->policy.header->reserve;
+	if (role) {
+		new->terms.budget = role->budget;
+		new->terms.role = policy_text(&new->policy, role->name);
+	}
+}
+
 bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret_role, size_t room, struct errinfo *reterr)
 {
 	const struct client_policy *old = client_policy(&lc->client);
@@ -267,6 +280,7 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 		if (new->bytes) {
 			new->role = find_role(&lc->client, &new->policy);
 			look_at_rules(new);
+			read_terms(new);
 			triggers_policy_init(&new->triggers, &new->policy, new->role);
 		}
 		/* without a GPU it allocates nothing */

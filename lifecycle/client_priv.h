@@ -4,6 +4,7 @@
 #define SUBLET_LIFECYCLE_CLIENT_PRIV_H
 
 #include "lifecycle/client.h"
+#include "lifecycle/ledger.h"
 #include "lifecycle/triggers.h"
 #include "policy/block.h"
 
@@ -19,6 +20,7 @@ struct client_policy {
 	uint32_t role;	   /* of this process in it, or POLICY_NONE */
 	unsigned wants;	   /* enum caller_wants that some rule for this role asks for */
 	bool has_pinned;
+	struct ledger_terms terms; /* of device memory */
 	struct triggers_policy triggers; /* what it asks of this process's events */
 	const struct client_policy *older; /* the one before: kept, some thread may be reading it */
 };
@@ -49,6 +51,17 @@ void client_set_hooks(struct lifecycle *lc);
 void client_answered(struct client *client, const struct protocol_message *message, int fd);
 /* Message RECALL. No lock held. */
 void client_recall(struct lifecycle *lc, const struct protocol_message *message);
+
+/* ---- client_ledger.c ---- */
+
+void client_set_ledger(struct lifecycle *lc);
+/* A connection begins: what was granted over the one before counts no more. Caller holds the lock. */
+void client_forget_credit(struct lifecycle *lc);
+/* And what this process uses is told. No lock held. */
+void client_tell_devices(struct lifecycle *lc);
+/* Messages DEVICE_CREDITED and DEVICE_SAY. No lock held. */
+void client_device_credited(struct lifecycle *lc, const struct protocol_message *message);
+void client_device_say(struct lifecycle *lc, const struct protocol_message *message);
 
 /* ---- client_serve.c ---- */
 

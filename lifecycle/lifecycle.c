@@ -30,6 +30,7 @@ static void init_parts(struct lifecycle *lc)
 	host_pool_init(&lc->host_pool);
 	service_init(lc);
 	client_init(&lc->client);
+	ledger_init(&lc->ledger);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, lc->stats, lc->device_count);
 }
@@ -84,6 +85,7 @@ void lifecycle_release(struct lifecycle *lc)
 	for (int d = 0; d < lc->device_count; d++)
 		arena_release(&lc->devices[d].arena, &lc->driver);
 	native_release(&lc->native);
+	ledger_release(&lc->ledger);
 	ranked_lock_release(&lc->arena_lock);
 	records_release(&lc->records);
 	sites_release(&lc->sites);
@@ -111,6 +113,7 @@ void lifecycle_forget(struct lifecycle *lc)
 	reclaim_forget(&lc->reclaim);
 	service_forget(&lc->service);
 	client_forget(&lc->client);
+	ledger_forget(&lc->ledger);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
 	for (int d = 0; d < lc->device_count; d++) {

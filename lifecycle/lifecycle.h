@@ -22,6 +22,7 @@
 #include "lifecycle/granules.h"
 #include "lifecycle/host_pool.h"
 #include "lifecycle/kernels.h"
+#include "lifecycle/ledger.h"
 #include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
@@ -84,6 +85,7 @@ struct lifecycle {
 	struct records records;
 	struct reclaim reclaim;
 	struct host_pool host_pool;
+	struct ledger ledger;
 	struct mover mover;
 	struct service service;
 	struct client client;
