@@ -98,6 +98,20 @@ static uint64_t credit_of_others(const struct device_row *row, const struct peer
 	return bytes;
 }
 
+uint64_t credits_room(const struct coordinator *c, const unsigned char *uuid)
+{
+	for (const struct device_row *row = c->devices.rows; row; row = row->next) {
+		uint64_t limit = limit_of(c, row), used = 0;
+
+		if (memcmp(row->uuid, uuid, sizeof(row->uuid)) != 0 || limit == UINT64_MAX)
+			continue;
+		for (const struct device_share *share = row->shares; share; share = share->next)
+			used += share->peer ? share->used_bytes : 0;
+		return used < limit ? limit - used : 0;
+	}
+	return UINT64_MAX;
+}
+
 bool credits_has(const struct coordinator *c, const struct peer *client)
 {
 	for (const struct device_row *row = c->devices.rows; row; row = row->next) {
@@ -359,6 +373,7 @@ void credits_show(struct coordinator *c, struct peer *control, uint64_t serial, 
 		device->total_bytes = row->total_bytes;
 		device->capacity_bytes = capacity_of(c, row);
 		device->reserve_bytes = reserve_of(c, row);
+		device->phase = phase_on(c, row->uuid);
 		for (const struct device_share *share = row->shares; share; share = share->next) {
 			if (!share->peer || (client && share->peer != client))
 				continue;

@@ -293,8 +293,10 @@ bool devices_have(const struct message_devices *devices, const unsigned char *uu
 bool devices_meet(const struct message_devices *one, const struct message_devices *other);
 /* Its row, a new one when it was never seen; NULL: there are too many. */
 struct device_phase *device_phase_of(struct coordinator *c, const unsigned char *uuid);
+/* In force on the device; where no barrier was about it yet, what its processes were told when they joined. */
+uint32_t phase_on(const struct coordinator *c, const unsigned char *uuid);
 /* In force for @peer. */
-uint32_t phase_of(struct coordinator *c, const struct peer *peer);
+uint32_t phase_of(const struct coordinator *c, const struct peer *peer);
 /* The barrier is about the devices of @peer. */
 void judge_add_devices(struct coordinator *c, const struct peer *peer);
 /* Of those that said what they would move, leave only who shares a device with what the barrier is about. */
@@ -305,6 +307,8 @@ enum verdict judge(struct coordinator *c, char *text, size_t room);
 
 /* ---- coordinator_ledger.c ---- */
 
+/* What the policy's capacity leaves of a device for managed memory, as far as processes have said; UINT64_MAX: it has none. */
+uint64_t credits_room(const struct coordinator *c, const unsigned char *uuid);
 /* Messages DEVICE_CREDIT and DEVICE_HAVE of a client. False with *reterr set: no client of ours sends that. */
 bool credits_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr);
 bool credits_has(const struct coordinator *c, const struct peer *client);

@@ -278,6 +278,8 @@ struct message_device {
 	uint64_t reserve_bytes;
 	uint64_t credit_bytes, used_bytes, native_bytes;
 	uint64_t budget_bytes; /* of a process; 0: none */
+	uint32_t phase;	       /* in force there, or POLICY_NONE */
+	uint32_t spare;	       /* 0 */
 };
 
 struct message_end {

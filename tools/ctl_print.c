@@ -135,9 +135,13 @@ static void print_devices(const struct ctl_status *status)
 		const struct message_device *device = &status->devices[i];
 
 		uuid_text(device, uuid, sizeof(uuid));
-		printf("device       %s: %s of %s in use, and %s native\n", uuid, size_format(device->used_bytes, used, sizeof(used)),
+		printf("device       %s: %s of %s in use, and %s native", uuid, size_format(device->used_bytes, used, sizeof(used)),
 			size_format(device->capacity_bytes ? device->capacity_bytes : device->total_bytes, text, sizeof(text)),
 			size_format(device->native_bytes, native, sizeof(native)));
+		/* of a device by itself only where they differ */
+		if (status->policy && device->phase != status->head.phase)
+			printf("; phase %s", phase_name(status->policy, device->phase, "none yet"));
+		printf("\n");
 	}
 }
 
@@ -191,7 +195,7 @@ static json_t *json_or_null(uint64_t bytes)
 }
 
 /* @sums: of the session, else of one process. */
-static json_t *json_devices(const struct message_device *devices, size_t count, bool sums)
+static json_t *json_devices(const struct policy *policy, const struct message_device *devices, size_t count, bool sums)
 {
 	json_t *array = json_array();
 
@@ -201,6 +205,7 @@ static json_t *json_devices(const struct message_device *devices, size_t count, 
 
 		uuid_text(&devices[i], uuid, sizeof(uuid));
 		json_object_set_new(json, "uuid", json_text(uuid));
+		json_object_set_new(json, "phase", json_phase(policy, devices[i].phase));
 		if (sums) {
 			json_object_set_new(json, "bytes", json_integer((json_int_t)devices[i].total_bytes));
 			json_object_set_new(json, "capacity_bytes", json_or_null(devices[i].capacity_bytes));
@@ -230,7 +235,7 @@ static json_t *json_client(const struct policy *policy, const struct ctl_client 
 	json_object_set_new(json, "bytes", client->who.answered ? json_bytes(sums.bytes) : json_null());
 	json_object_set_new(json, "host_pool_bytes", json_integer((json_int_t)client->who.host_bytes));
 	json_object_set_new(json, "budget", json_amount(&budget));
-	json_object_set_new(json, "devices", json_devices(client->devices, client->devices_count, false));
+	json_object_set_new(json, "devices", json_devices(policy, client->devices, client->devices_count, false));
 	return json;
 }
 
@@ -251,7 +256,7 @@ static json_t *json_status(const struct ctl_status *status, const struct ctl_fil
 	json_object_set_new(json, "host_pool", pool);
 	json_object_set_new(json, "capacity", status->policy ? json_amount(&status->policy->header->capacity) : json_null());
 	json_object_set_new(json, "reserve", status->policy ? json_amount(&status->policy->header->reserve) : json_null());
-	json_object_set_new(json, "devices", json_devices(status->devices, status->devices_count, true));
+	json_object_set_new(json, "devices", json_devices(status->policy, status->devices, status->devices_count, true));
 	for (size_t i = 0; i < status->clients_count; i++)
 		if (ctl_is_meant(filter, &status->clients[i].who))
 			json_array_append_new(clients, json_client(status->policy, &status->clients[i]));

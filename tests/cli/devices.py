@@ -29,6 +29,8 @@ class Devices(phases.Case):
             before = "device" if where == "host" else "host"
             self.assertEqual(self.given_said(first, "phase_" + phase), "0x0")
             self.assertEqual((self.given_where(first), self.given_where(second)), ([where], [before]))
+            self.assertEqual(sorted(row["phase"] for row in self.given_status()["devices"]), ["rollout", "train"])
+            self.assertRegex(self.sublet("ctl", "status").stdout, r"(?m)^device .*; phase %s$" % ("train" if where == "host" else "rollout"))
             self.assertEqual(self.given_said(second, "phase_" + phase), "0x0")
             self.assertEqual((self.given_where(first), self.given_where(second)), ([where], [where]))
 
