@@ -175,6 +175,8 @@ class Pair:
                  second=None):
         self.bench, self.session, self.workers, self.silent = bench, Session(bench.build, policy, sim), [], False
         try:
+            # a plain one has no counters, and where all memory is native there is none to count
+            self.counts = second is None
             under = self.session.argv(argv, role)
             self.workers.append(Worker(argv, self.session.plain_env(env), bench.work, "plain", prepare))
             # the counters at the end and nothing else: what is measured must not be the log
@@ -205,7 +207,7 @@ class Pair:
         self.bench.logs += told
         self.session.close()
         self.bench.logs.append(self.session.log)
-        if len(told) == 2:
+        if len(told) == 2 and self.counts:
             self.report = steps.Report(told[1])
             self.silent = not self.report.seen or not self.report.managed
 
