@@ -59,6 +59,25 @@ class Devices(phases.Case):
         self.assertEqual(self.given_said(first, "phase_rollout"), "0x0")
         self.assertEqual((self.given_where(first), self.given_where(second)), (["host"], ["host"]))
 
+    def process_on_no_device_is_told_what_began_last(self):
+        """It was when it joined, and has no device yet whose phase could be another's."""
+        idle, elsewhere = self.given_double(), self.given_double(device=b"another device's")
+        self.assertEqual(self.given_said(self.given_maker("train"), "phase_rollout"), "0x0")
+        self.eventually(lambda: idle.phases[-1] == (1, 0))
+        self.assertEqual(elsewhere.phases, [(0, 0xffffffff)])
+
+    def what_a_process_elsewhere_keeps_counts_as_room(self):
+        with open(self.policy, "w") as text:
+            text.write(phases.POLICY.replace("host_pool: 2GiB", "host_pool: 60MiB"))
+        self.sublet("ctl", "stop")
+        self.given_served()
+        first, second = self.given_ranks()
+        for verb in ("offload", "restore"):
+            got = self.sublet("ctl", verb, "--all", "--pid", str(second.pid))
+            self.assertEqual(got.returncode, 0, got)
+        self.assertEqual(self.given_said(first, "phase_rollout"), "0x0")
+        self.assertEqual((self.given_where(first), self.given_where(second)), (["host"], ["device"]))
+
 
 if __name__ == "__main__":
     harness.main()
