@@ -364,8 +364,9 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 /* Deadlines of everybody. Returns when the next one is. */
 static uint64_t keep_time(struct coordinator *c)
 {
-	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now),
-		 credit = credits_tick(c, now), waits = pool_expire(c, now);
+	/* the barrier last: sending may drop a peer, which the barrier waits for */
+	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), credit = credits_tick(c, now),
+		 waits = pool_expire(c, now), due = barrier_tick(c, now);
 	bool alone = true;
 
 	next = waits < next ? waits : next;

@@ -339,7 +339,8 @@ bool barrier_stepped(struct coordinator *c, struct peer *peer, const struct prot
 		peer->asked_step = peer->asked_release = false;
 	if (stepped->served.error)
 		fail_with(c, peer, stepped->served.text);
-	if (barrier->step == STEP_PLAN || barrier->step == STEP_HOLD)
+	/* who could not be held has counted nothing, and is on its devices all the same */
+	if (barrier->step == STEP_PLAN || (barrier->step == STEP_HOLD && !stepped->served.error))
 		peer->needs = stepped->needs;
 	/* what cannot be undone belongs to the reason why the phase did not begin */
 	if (barrier->step == STEP_REVERSE && !stepped->served.error && stepped->served.text[0])
@@ -370,8 +371,9 @@ void barrier_peer_gone(struct coordinator *c, struct peer *peer)
 
 static void broadcast(struct coordinator *c)
 {
+	/* who is on no device, as far as is known, has the phase that began last (phase_of): who has just joined, too */
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		if (is_told(peer) && (c->barrier.all || peer->in_barrier || peer->without_gpu))
+		if (is_told(peer) && (c->barrier.all || peer->in_barrier || !peer->needs.devices.count))
 			barrier_tell(c, peer);
 }
 

@@ -184,7 +184,8 @@ enum verdict judge(struct coordinator *c, char *text, size_t room)
 		return VERDICT_NO_DEVICE;
 	host_free += c->pool.orphan_bytes;
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
-		if (!peer->dropped && peer->in_barrier)
+		/* who takes no part lets go of what it keeps as well (coordinator_pool.c), and has said with its plan what that is */
+		if (!peer->dropped && peer->fd >= 0 && peer->joined)
 			host_free += peer->needs.host_kept_bytes;
 		if (!peer->in_barrier)
 			continue;

@@ -17,6 +17,7 @@ struct run {
 	struct lanes lanes;
 	struct residency_move *moves;
 	size_t count, at[2]; /* at: the first that may have a way to go, out and in */
+	struct reclaim_room room;
 	bool stuck; /* as it was said last */
 };
 
@@ -155,8 +156,12 @@ static enum sublet_err exchange_all(struct run *run, struct errinfo *reterr)
 		if (!out_err || !in_err) {
 			last_try = false;
 			say(run, false);
+			reclaim_room_begin(run->lc, &run->room);
 			continue;
 		}
+		/* freed memory and the cache are this process's own, and were told as free */
+		if (in && reclaim_make_room(run->lc, in->allocation->device, in->allocation->span_bytes, &run->room))
+			continue;
 		say(run, true);
 		if (mover_wait_for_room(run->lc, &last_try))
 			continue;
@@ -233,6 +238,8 @@ enum sublet_err exchange_run(struct lifecycle *lc, const struct exchange *exchan
 		err = choose(&run, reterr);
 	if (!err && run.count) {
 		driver_enter(&lc->driver, &scope);
+		mover_clear_ground(lc);
+		reclaim_room_begin(lc, &run.room);
 		err = exchange_all(&run, reterr);
 		report_on(&run);
 		for (size_t i = 0; i < run.count; i++)

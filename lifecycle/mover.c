@@ -390,6 +390,14 @@ static enum sublet_err contradiction(const struct lifecycle *lc, const struct mo
 	return SUBLET_OK;
 }
 
+void mover_clear_ground(struct lifecycle *lc)
+{
+	if (lc->mover.unsure)
+		lc->mover.unsure = !reclaim_wait(lc, LEAST(lc->config.free_wait_ns, SETTLE_NS));
+	reclaim_offer_again(lc);
+	reclaim_settle(lc, SETTLE_NS);
+}
+
 enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *request, struct move_report *ret_report,
 	struct errinfo *reterr)
 {
@@ -403,11 +411,7 @@ enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *requ
 		run.err = choose(&run, &run.first);
 	if (!run.err && run.count) {
 		driver_enter(&lc->driver, &scope);
-		/* What an earlier move could not unmap may lie where this one wants to map. */
-		if (lc->mover.unsure)
-			lc->mover.unsure = !reclaim_wait(lc, LEAST(lc->config.free_wait_ns, SETTLE_NS));
-		reclaim_offer_again(lc);
-		reclaim_settle(lc, SETTLE_NS);
+		mover_clear_ground(lc);
 		if (!take_all(&run) || !move_all(&run))
 			undo_all(&run);
 		report_on(&run);

@@ -67,6 +67,10 @@ void mover_room(struct lifecycle *lc, enum mover_room room, uint64_t wait_ns);
 /* The device is full: after a short while true if it is worth another try. @last_try: false at the first call of a move. */
 bool mover_wait_for_room(struct lifecycle *lc, bool *last_try);
 
+/* Before moves: what an earlier one could not unmap may lie where this one wants to map, and pages are on their way back. The moving
+ * thread, inside driver_enter. */
+void mover_clear_ground(struct lifecycle *lc);
+
 /* In a forked child. */
 void mover_forget(struct mover *mover);
 

@@ -68,7 +68,10 @@ static void add(const struct allocation *allocation, enum residency to, struct m
 		needs->host_takes_bytes += bytes;
 	if (has_host && !wants_host)
 		needs->host_gives_bytes += bytes;
-	largest = largest_of(allocation);
+	/* what is discarded, or changes its mapping alone, takes no room on the way */
+	if (from != RESIDENCY_DEVICE && to != RESIDENCY_DEVICE)
+		return;
+	largest = from == RESIDENCY_EMPTY || to == RESIDENCY_EMPTY ? 0 : largest_of(allocation);
 	needs->largest_bytes = largest > needs->largest_bytes ? largest : needs->largest_bytes;
 }
 

@@ -31,6 +31,14 @@ static struct host_extent **end_of_list(struct allocation *allocation, uint32_t 
 	return end;
 }
 
+/* Who reads the list under RANK_RECORDS (needs.c, for a plan on the thread that reads messages) does not go on into the pool's. */
+static void hang(struct lifecycle *lc, struct host_extent **end, struct host_extent *host)
+{
+	ranked_lock(&lc->records.lock);
+	*end = host;
+	ranked_unlock(&lc->records.lock);
+}
+
 static uint64_t offset_of(const struct allocation *allocation, uint32_t index)
 {
 	uint64_t offset = 0;
@@ -141,7 +149,7 @@ enum sublet_err piece_out(struct lifecycle *lc, struct copy_lane *lane, struct a
 	if (allocation->hashed)
 		residency_note_hash(host);
 	host->next = NULL;
-	*end = host;
+	hang(lc, end, host);
 	if (index + 1 == allocation->backing.count)
 		all_out(lc, allocation);
 	return SUBLET_OK;
@@ -243,7 +251,7 @@ enum sublet_err piece_in(struct lifecycle *lc, struct copy_lane *lane, struct al
 		drop_places(lc, allocation, count);
 		return refused(allocation, step, result, reterr);
 	}
-	*end = NULL;
+	hang(lc, end, NULL);
 	host_pool_put(lc, host);
 	if (!allocation->host) {
 		become(lc, allocation, RESIDENCY_DEVICE);

@@ -204,7 +204,7 @@ struct message_needs {
 	uint64_t host_takes_bytes; /* extents that are needed */
 	uint64_t host_gives_bytes; /* extents that are needed no more when it is through */
 	uint64_t host_kept_bytes;  /* and such as are not needed now */
-	uint64_t largest_bytes;	   /* extent of what moves */
+	uint64_t largest_bytes;	   /* extent of what is copied */
 };
 
 struct message_phase {

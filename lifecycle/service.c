@@ -235,6 +235,9 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 	if (selection.discard && request->object != SERVICE_ALL && !may_discard(lc, request->object))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"the policy does not say that the bytes of this object may be lost: offload it, or give it the class 'regenerable'");
+	/* what an exchange has left between two places is no mover's, and would keep the gate shut */
+	if (lc->service.held)
+		exchange_settle(lc);
 	/* A hold costs the application a stop; a repeated request needs none. */
 	if (!mover_would_move(lc, &move, report)) {
 		open_unless_holes(lc, report->holes); /* the last one may have been freed */
@@ -243,7 +246,6 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 	err = hold(lc, HOLD_DEADLINE_NS, request->timeout_ns, reterr);
 	if (err)
 		return err;
-	exchange_settle(lc);
 	err = mover_move(lc, &move, report, reterr);
 	open_unless_holes(lc, report->holes);
 	log_say(LOG_RESIDENCY, LOG_INFO, WHOSE_NONE, "%s: %s in %u allocations moved in %llu ms, %u failed, %s",
@@ -302,14 +304,17 @@ static void serve_waiting(struct lifecycle *lc)
 	struct errinfo error = {0};
 	char host_size[16], empty_size[16];
 	enum sublet_err err, err_empty;
+	bool settled;
 
 	/* no step of a barrier comes any more once the process ends */
 	if (!lc->service.held || (clock_now_ns() < lc->service.barrier_until_ns && !is_ending(lc)))
 		return;
 	lc->service.barrier_until_ns = 0; /* what it left is served now, so its steps come too late */
-	exchange_settle(lc);
+	settled = exchange_settle(lc);
 	err = fill_holes(lc, RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_DEVICE, &host, &error);
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
+	if (!err && !err_empty && !settled) /* what the mover leaves alone */
+		err = errinfo_set(&error, SUBLET_ERR_NOMEM, 0, "neither memory has room for all of what an exchange has left between them");
 	open_unless_holes(lc, empty.holes);
 	if (!lc->service.held)
 		log_say(LOG_RESIDENCY, is_ending(lc) ? LOG_INFO : LOG_WARN, WHOSE_FRAMEWORK,

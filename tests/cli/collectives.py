@@ -66,6 +66,18 @@ class Collectives(phases.Case):
             self.assertEqual(self.given_said(rank, "wait"), "0")
         self.given_through("rollout", "host")
 
+    def rank_that_could_not_be_held_goes_on_and_its_barrier_stays_on_its_device(self):
+        """A hold that failed tells nothing of devices: that is no reason to take it for a process on none, whose barriers are for all."""
+        elsewhere = self.given_double(device=b"another device's")
+        one, other = self.ranks
+        self.assertEqual(self.given_said(one, "half"), "launched")
+        self.assertEqual(self.given_said(one, "phase_rollout"), "0x0")
+        self.assertEqual(self.given_said(other, "half"), "launched")
+        for rank in self.ranks:
+            self.assertEqual(self.given_said(rank, "wait"), "0")
+        self.given_through("rollout", "host")
+        self.assertEqual(elsewhere.asked, ["PLAN"])
+
     def rank_in_a_long_phase_without_the_device_is_not_waited_for(self):
         """It makes no gated call: its bytes leave and come back, and it finds them as they were."""
         self.given_phase("rollout")

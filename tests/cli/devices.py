@@ -38,12 +38,16 @@ class Devices(phases.Case):
         first, second = self.given_maker("train", "1"), self.given_maker("train", "1")
         for rank in (first, second):
             self.given_said(rank, "load_weights")
-            self.assertEqual(self.given_said(rank, "phase_train"), "0x0")
-        self.given_told(first, "phase_rollout")
-        self.assertEqual(self.given_where(first), ["device"])
-        self.assertEqual(self.given_said(second, "phase_rollout"), "0x0")
+        # from the second time on: before it is not known who arrives there
+        for phase in ("train", "rollout"):
+            for rank in (first, second):
+                self.assertEqual(self.given_said(rank, "phase_" + phase), "0x0")
+        self.given_told(first, "phase_train")
+        for _ in range(20):
+            self.assertEqual((self.given_status()["phase"], self.given_where(first)), ("rollout", ["host"]))
+        self.assertEqual(self.given_said(second, "phase_train"), "0x0")
         self.assertEqual(first.stdout.readline().strip(), "0x0")
-        self.assertEqual((self.given_where(first), self.given_where(second)), (["host"], ["host"]))
+        self.assertEqual((self.given_where(first), self.given_where(second)), (["device"], ["device"]))
 
     def command_is_for_all_devices(self):
         first, second = self.given_ranks()
@@ -60,6 +64,25 @@ class Devices(phases.Case):
         self.given_maker("rollout", "0,1")
         self.assertEqual(self.given_said(first, "phase_rollout"), "0x0")
         self.assertEqual((self.given_where(first), self.given_where(second)), (["host"], ["host"]))
+
+    def process_on_no_device_is_told_what_began_last(self):
+        """It was when it joined, and has no device yet whose phase could be another's."""
+        idle, elsewhere = self.given_double(), self.given_double(device=b"another device's")
+        self.assertEqual(self.given_said(self.given_maker("train"), "phase_rollout"), "0x0")
+        self.eventually(lambda: idle.phases[-1] == (1, 0))
+        self.assertEqual(elsewhere.phases, [(0, 0xffffffff)])
+
+    def what_a_process_elsewhere_keeps_counts_as_room(self):
+        with open(self.policy, "w") as text:
+            text.write(phases.POLICY.replace("host_pool: 2GiB", "host_pool: 60MiB"))
+        self.sublet("ctl", "stop")
+        self.given_served()
+        first, second = self.given_ranks()
+        for verb in ("offload", "restore"):
+            got = self.sublet("ctl", verb, "--all", "--pid", str(second.pid))
+            self.assertEqual(got.returncode, 0, got)
+        self.assertEqual(self.given_said(first, "phase_rollout"), "0x0")
+        self.assertEqual((self.given_where(first), self.given_where(second)), (["host"], ["device"]))
 
 
 if __name__ == "__main__":

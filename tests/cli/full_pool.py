@@ -72,6 +72,15 @@ class Full(Case):
                            {"rollout_weights": {"device": 480}, "train_state": {"host": 620}})
         self.assertLessEqual(self.given_status()["host_pool"]["used_bytes"], 780 * MIB)
 
+    def what_is_discarded_in_one_piece_is_no_extent_to_exchange(self):
+        """Pages without content come in extents far larger than those that are copied."""
+        holders = self.given_two(510, (250, 250), (60,) * 8 + (400,))
+        for _ in range(2):
+            self.given_phase("train")
+            self.assertEqual(self.given_places(), {"rollout_weights": {"host": 480}, "kv_cache": {"empty": 400}, "train_state": {"device": 500}})
+            self.given_phase("rollout")
+        self.assertEqual(holders[0].say("check"), "same bytes")
+
     def given_refused(self, holders, there, *parts):
         self.assertEqual(self.given_places(), there)
         got = self.sublet("phase", "train")

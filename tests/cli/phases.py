@@ -14,7 +14,7 @@ import time
 import harness
 import protocol
 import session
-from protocol import CLIENT, NEEDS, Peer, ask_phase, message
+from protocol import CLIENT, DEVICES, NEEDS, Peer, ask_phase, message
 from session import MIB, ProcessPeer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -39,8 +39,10 @@ STEPS = ["PLAN", "HOLD", "REOPEN", "RELEASE", "ACQUIRE", "ROOM", "REVERSE", "OPE
 class Double(ProcessPeer):
     """A client that answers the steps of a barrier as it is told, in a thread of its own."""
 
-    def __init__(self, case, role=b"train"):
+    def __init__(self, case, role=b"train", device=None):
+        """@device: the UUID of the one it says it is on."""
         super().__init__(case.session)
+        self.devices = struct.pack("<II16s240x", 1, 0, device) if device else DEVICES
         self.join(peer=CLIENT, role=role)
         self.send(message("JOINED", struct.pack("<68s", role), serial=0))
         self.answers, self.asked, self.phases = {}, [], []
@@ -82,7 +84,7 @@ class Double(ProcessPeer):
             return
         error, moved, text = (3, 0, what.encode()) if isinstance(what, str) else (0, what, b"")
         served = struct.pack("<IIIIIIQQQQQQ256s", error, 1 if moved else 0, 0, 0, 0, 0, moved, 0, 0, 0, 1000, 1000, text)
-        self.send(message("STEPPED", struct.pack("<II", STEPS.index(step), 0) + served + NEEDS, serial=barrier))
+        self.send(message("STEPPED", struct.pack("<II", STEPS.index(step), 0) + served + self.devices + NEEDS[len(DEVICES):], serial=barrier))
 
 
 class Case(session.Case):
@@ -101,8 +103,8 @@ class Case(session.Case):
         return {name: {where: size // MIB for where, size in row["bytes"].items() if size}
                 for name, row in self.given_objects().items() if row["allocations"]}
 
-    def given_double(self, role=b"train", **answers):
-        double = Double(self, role)
+    def given_double(self, role=b"train", device=None, **answers):
+        double = Double(self, role, device)
         double.answers = answers
         self.doubles = getattr(self, "doubles", []) + [double]
         self.eventually(lambda: len(self.given_status()["clients"]) >= 1)

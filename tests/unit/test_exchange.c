@@ -95,6 +95,23 @@ static void what_shall_be_parked_is_host_and_what_is_parked_comes_back(void **st
 	assert_true(same_bytes(&in));
 }
 
+/* Counted as free for this process (answer_memory_info), so a barrier counts on it. */
+static void room_that_is_kept_here_for_the_next_allocation_is_used(void **state)
+{
+	CUdeviceptr filler;
+	struct block kept;
+
+	fixture_lc.config.cache_bytes = 8 * MIB;
+	kept = new_block(6 * MIB, 3);
+	free_block(&kept);
+	assert_true(reclaim_wait(&fixture_lc, 1000000000ull));
+	assert_int_equal(fixture_page.device[0].cached_bytes, 6 * MIB);
+	OK(cuMemAlloc_v2(&filler, free_bytes()));
+	EXCHANGED(RESIDENCY_DEVICE, RESIDENCY_DEVICE);
+	assert_true(same_bytes(&in));
+	OK(cuMemFree_v2(filler));
+}
+
 static void what_is_discarded_makes_room_first(void **state)
 {
 	EXCHANGED(RESIDENCY_HOST, RESIDENCY_EMPTY);
@@ -284,6 +301,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE_OF(extents_change_places_where_neither_has_room_for_all),
 		CASE_OF(what_shall_be_parked_is_host_and_what_is_parked_comes_back),
+		CASE_OF(room_that_is_kept_here_for_the_next_allocation_is_used),
 		CASE_OF(what_is_discarded_makes_room_first),
 		CASE_OF(without_room_it_ends_between_and_goes_on_either_way),
 		CASE_OF(what_is_left_between_is_settled_where_there_is_room),
