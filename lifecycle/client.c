@@ -17,6 +17,7 @@
 #include "lifecycle/client_priv.h"
 #include "lifecycle/endpoint.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 #define PAUSE_LEAST_NS 50000000ull
 #define PAUSE_MOST_NS 2000000000ull
@@ -215,6 +216,7 @@ static bool shake_hands(struct lifecycle *lc, const struct client_socket *own, u
 	client->said_alone = false;
 	client_send(client, 0, &joined, -1);
 	ranked_unlock(&client->lock);
+	trace_note_joined(lc, joined.joined.role);
 	log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "joined the session's coordinator (pid %d) as %s, %s%s", (int)message.welcome.pid,
 		joined.joined.role[0] ? joined.joined.role : "no role", message.welcome.policy_bytes ? "policy " : "no policy",
 		message.welcome.policy_name);
@@ -282,6 +284,8 @@ static void handle(struct lifecycle *lc, uint32_t connection, const struct proto
 		mover_room(lc, MOVER_ROOM_CAME, 0);
 	else if (message->header.type == PROTOCOL_STEP)
 		client_queue_step(lc, connection, message);
+	else if (message->header.type == PROTOCOL_RECALL)
+		client_recall(lc, message);
 	else if (message->header.type == PROTOCOL_SERVE)
 		client_serve(lc, connection, message);
 	else if (message->header.type == PROTOCOL_REFUSED)

@@ -87,6 +87,7 @@ struct client {
 	uint32_t first_request, requests_count;
 	struct client_step steps[CLIENT_STEPS]; /* in their order */
 	uint32_t steps_count;
+	uint64_t barrier; /* whose step is being done */
 	bool in_barrier; /* from a hold to the opening of the gate; the worker's */
 	bool release_failed; /* in this barrier: then nothing is acquired; the worker's */
 	bool lost; /* the connection went since the worker last looked */

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "lifecycle/host_pool.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/needs.h"
 #include "lifecycle/phase.h"
+#include "lifecycle/trace_note.h"
 #include "lifecycle/triggers.h"
 #include "policy/roles.h"
 
@@ -34,14 +36,26 @@ static enum residency wants(void *arg, const struct allocation *allocation, uint
 		return allocation->residency;
 	state.role = current->role;
 	state.flags = (arrived ? POLICY_STATE_ARRIVED : 0) | POLICY_STATE_NO_SCAN |
-		      (host_pool_can_park(lc, allocation->device) ? 0 : POLICY_STATE_NO_PARKING);
+		      (host_pool_cannot_park(&lc->host_pool) ? POLICY_STATE_NO_PARKING : 0);
 	policy_decide(&current->policy, &state, &decision);
 	return (enum residency)decision.target;
 }
 
+/* On the service thread, in the middle of a step. */
+static void says_stuck(struct lifecycle *lc, bool stuck)
+{
+	struct protocol_message message;
+
+	ranked_lock(&lc->client.lock);
+	protocol_begin(&message, PROTOCOL_STUCK, lc->client.barrier);
+	message.stuck.stuck = stuck;
+	client_send(&lc->client, 0, &message, -1);
+	ranked_unlock(&lc->client.lock);
+}
+
 void client_set_phases(struct lifecycle *lc)
 {
-	service_set_wants(lc, wants, lc);
+	service_set_wants(lc, wants, lc, says_stuck);
 	if (lc->config.triggers)
 		triggers_on_arrival(lc->config.triggers, client_note_event, lc);
 }
@@ -65,6 +79,7 @@ void client_told_phase(struct lifecycle *lc, const struct protocol_message *mess
 	}
 	pthread_cond_broadcast(&client->changed);
 	ranked_unlock(&client->lock);
+	trace_note_phase(lc, told->phase);
 }
 
 static void do_step(struct lifecycle *lc, const struct message_step *step, struct message_stepped *stepped)
@@ -76,6 +91,7 @@ static void do_step(struct lifecycle *lc, const struct message_step *step, struc
 		.arrived = step->arrived,
 		.timeout_ns = step->timeout_ns,
 		.patience_ns = step->patience_ns,
+		.needs = &stepped->needs,
 	};
 	struct move_report report = {0};
 	struct errinfo error = {0};
@@ -110,10 +126,17 @@ static void do_step(struct lifecycle *lc, const struct message_step *step, struc
 
 void client_do_step(struct lifecycle *lc, uint32_t connection, uint64_t barrier, const struct message_step *step)
 {
+	const uint64_t begun_ns = clock_now_ns();
 	struct protocol_message answer;
 
+	if (step->step != PROTOCOL_STEP_PLAN) { /* that is done beside another step */
+		ranked_lock(&lc->client.lock);
+		lc->client.barrier = barrier;
+		ranked_unlock(&lc->client.lock);
+	}
 	protocol_begin(&answer, PROTOCOL_STEPPED, barrier);
 	do_step(lc, step, &answer.stepped);
+	trace_note_step(lc, barrier, step, &answer.stepped, begun_ns);
 	ranked_lock(&lc->client.lock);
 	client_send(&lc->client, connection, &answer, -1);
 	ranked_unlock(&lc->client.lock);
@@ -166,12 +189,15 @@ enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, 
 	const struct client_policy *current = client_policy(client);
 	struct client_arrival arrival = {0};
 	struct protocol_message message;
+	struct message_devices devices;
+	const uint64_t begun_ns = clock_now_ns();
 	uint32_t connection;
 	int cancel_state;
 	bool sent;
 
 	if (!current || !current->bytes || phase >= current->policy.phases_count)
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "the session has no policy with such a phase");
+	needs_devices(lc, &devices);
 	/* a thread that ended inside the wait would leave its lock to nobody, and its stack in the list */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	ranked_lock(&client->lock);
@@ -179,6 +205,7 @@ enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, 
 	connection = client->connection;
 	protocol_begin(&message, PROTOCOL_ARRIVE, arrival.serial);
 	message.arrive.phase = phase;
+	message.arrive.devices = devices;
 	if (waits) {
 		arrival.next = client->arrivals;
 		client->arrivals = &arrival;
@@ -192,6 +219,8 @@ enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, 
 	}
 	ranked_unlock(&client->lock);
 	pthread_setcancelstate(cancel_state, NULL);
+	if (waits && sent)
+		trace_note_waited(lc, phase, begun_ns);
 	if (!sent)
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the session has no coordinator");
 	if (!waits || (arrival.done && !arrival.error))

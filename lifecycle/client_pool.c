@@ -59,10 +59,11 @@ void client_answered(struct client *client, const struct protocol_message *messa
 }
 
 /* Caller holds the lock. @extent: the number of what is taken, or 0. The descriptor of a yes is in *ret_fd, -1 where none came. */
-static enum asked ask(struct client *client, enum protocol_type type, uint64_t bytes, uint64_t extent, char *why, size_t why_size,
+static enum asked ask(struct lifecycle *lc, enum protocol_type type, uint64_t bytes, uint64_t extent, char *why, size_t why_size,
 	int *ret_fd)
 {
 	const uint64_t deadline = clock_now_ns() + ANSWER_WAIT_NS;
+	struct client *client = &lc->client;
 	struct client_question *question = &client->question;
 	struct protocol_message message;
 	uint32_t connection;
@@ -80,8 +81,13 @@ static enum asked ask(struct client *client, enum protocol_type type, uint64_t b
 	*question = (struct client_question){.serial = message.header.serial, .fd = -1};
 	if (client_send(client, connection, &message, -1)) {
 		while (!question->answered && client->socket.fd >= 0 && client->connection == connection && !client->stop &&
-			clock_now_ns() < deadline)
+			clock_now_ns() < deadline) {
 			client_wait(client, deadline);
+			/* two that wait for what the other keeps */
+			ranked_unlock(&client->lock);
+			host_pool_let_go(lc);
+			ranked_lock(&client->lock);
+		}
 		if (!question->answered && client->connection == connection)
 			remember_late(client, question->serial, bytes, extent);
 	}
@@ -103,7 +109,7 @@ static bool credit(void *arg, uint64_t bytes, char *why, size_t why_size)
 	int fd;
 
 	ranked_lock(&client->lock);
-	asked = ask(client, PROTOCOL_CREDIT, bytes, 0, why, why_size, &fd);
+	asked = ask(arg, PROTOCOL_CREDIT, bytes, 0, why, why_size, &fd);
 	/* With nobody to ask, what this process had a share of before stays within the cap it was told. A soft hold needs it. */
 	if (asked == ASKED_NOBODY && client->socket.fd < 0 && client->host_bytes < client->pool_cap_bytes &&
 		bytes <= client->pool_cap_bytes - client->host_bytes)
@@ -137,7 +143,7 @@ static bool take(void *arg, uint64_t bytes, uint64_t extent, int *ret_fd)
 	int fd;
 
 	ranked_lock(&client->lock);
-	taken = ask(client, PROTOCOL_TAKE, bytes, extent, NULL, 0, &fd) == ASKED_YES && fd >= 0;
+	taken = ask(arg, PROTOCOL_TAKE, bytes, extent, NULL, 0, &fd) == ASKED_YES && fd >= 0;
 	if (taken)
 		client->host_bytes += bytes;
 	ranked_unlock(&client->lock);
@@ -164,9 +170,47 @@ static void made(void *arg, uint64_t bytes, uint64_t extent, int fd)
 	close(fd);
 }
 
+/* As give, but that the coordinator keeps the descriptor. */
+static void leave(void *arg, uint64_t bytes, uint64_t extent)
+{
+	struct client *client = &((struct lifecycle *)arg)->client;
+	struct protocol_message message;
+
+	ranked_lock(&client->lock);
+	client->host_bytes -= bytes < client->host_bytes ? bytes : client->host_bytes;
+	protocol_begin(&message, PROTOCOL_LEAVE, ++client->serial);
+	message.amount.bytes = bytes;
+	message.amount.extent = extent;
+	client_send(client, 0, &message, -1);
+	ranked_unlock(&client->lock);
+}
+
+static void recalled(void *arg, uint64_t serial)
+{
+	struct client *client = &((struct lifecycle *)arg)->client;
+	struct protocol_message message;
+
+	ranked_lock(&client->lock);
+	protocol_begin(&message, PROTOCOL_RECALLED, serial);
+	client_send(client, 0, &message, -1);
+	ranked_unlock(&client->lock);
+}
+
+void client_recall(struct lifecycle *lc, const struct protocol_message *message)
+{
+	const struct host_recall recall = {message->recall.bytes, message->recall.size_bytes, message->header.serial};
+
+	if (!host_pool_recall(lc, &recall) || !service_let_go(lc))
+		recalled(lc, recall.serial);
+	ranked_lock(&lc->client.lock);
+	pthread_cond_broadcast(&lc->client.changed); /* the thread may be waiting for an answer of its own */
+	ranked_unlock(&lc->client.lock);
+}
+
 void client_set_hooks(struct lifecycle *lc)
 {
-	const struct host_pool_hooks hooks = {.credit = credit, .give = give, .take = take, .made = made, .arg = lc};
+	const struct host_pool_hooks hooks = {
+		.credit = credit, .give = give, .take = take, .made = made, .leave = leave, .recalled = recalled, .arg = lc};
 
 	host_pool_set_hooks(&lc->host_pool, &hooks);
 }

@@ -47,6 +47,8 @@ void client_release_policies(struct client *client);
 void client_set_hooks(struct lifecycle *lc);
 /* An answer to a question of this side; @fd is taken over. Caller holds the lock. */
 void client_answered(struct client *client, const struct protocol_message *message, int fd);
+/* Message RECALL. No lock held. */
+void client_recall(struct lifecycle *lc, const struct protocol_message *message);
 
 /* ---- client_serve.c ---- */
 

@@ -555,6 +555,18 @@ CUresult contexts_synchronize(struct contexts *contexts, int device, CUresult *r
 	}
 }
 
+uint64_t contexts_devices(struct contexts *contexts)
+{
+	uint64_t devices = 0;
+
+	ranked_lock(&contexts->lock);
+	for (size_t i = 0; i < contexts->count; i++)
+		if (contexts->list[i].device >= 0 && contexts->list[i].device < 64)
+			devices |= 1ull << contexts->list[i].device;
+	ranked_unlock(&contexts->lock);
+	return devices;
+}
+
 int contexts_device_of(struct contexts *contexts, CUcontext handle)
 {
 	struct context *context;

@@ -119,6 +119,8 @@ void contexts_peer_disable(struct contexts *contexts, CUcontext from_context, CU
 /* Drop those of @handle that were enabled before @before_id was given away: the next context of the handle is noted, and
  * takes an id, before it can have any. Caller holds the lock of the contexts. */
 void contexts_forget_peers(struct contexts *contexts, CUcontext handle, uint64_t before_id);
+/* A bit for each device (below 64) with a known context. */
+uint64_t contexts_devices(struct contexts *contexts);
 /* Device of a known context, -1 otherwise. */
 int contexts_device_of(struct contexts *contexts, CUcontext handle);
 /* Fill @access with the device's own right and every enabled peer's; at most @capacity. Returns how many;

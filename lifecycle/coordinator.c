@@ -182,6 +182,7 @@ enum sublet_err coordinator_new(struct coordinator **ret, const struct coordinat
 		coordinator_free(c);
 		return err;
 	}
+	coordinator_trace_begin(c, config->trace_folder, config->trace_bytes);
 	c->alone_since_ns = clock_now_ns();
 	*ret = c;
 	return SUBLET_OK;
@@ -222,19 +223,26 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		memcpy(peer->role, message->joined.role, sizeof(peer->role));
 		text_make_printable(peer->role);
 		peer->joined = true;
+		coordinator_trace_peer(c, TRACE_JOINED, peer, c->barrier.phase, 0);
 		barrier_tell(c, peer);
 		break;
 	case PROTOCOL_CREDIT:
 	case PROTOCOL_GIVE:
 	case PROTOCOL_TAKE:
 	case PROTOCOL_MADE:
+	case PROTOCOL_LEAVE:
+	case PROTOCOL_RECALLED:
 		good = pool_message(c, peer, message, fd, &error);
 		break;
 	case PROTOCOL_LISTED:
 		good = request_listed(c, peer, message);
 		break;
 	case PROTOCOL_ARRIVE:
+		peer->needs.devices = message->arrive.devices;
 		barrier_arrive(c, peer, message->header.serial, message->arrive.phase, message->arrive.timeout_ns);
+		break;
+	case PROTOCOL_STUCK:
+		barrier_stuck(c, peer, message);
 		break;
 	case PROTOCOL_STEPPED:
 		good = barrier_stepped(c, peer, message);
@@ -353,9 +361,11 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 /* Deadlines of everybody. Returns when the next one is. */
 static uint64_t keep_time(struct coordinator *c)
 {
-	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now);
+	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now),
+		 waits = pool_expire(c, now);
 	bool alone = true;
 
+	next = waits < next ? waits : next;
 	next = away < next ? away : next;
 	next = due < next ? due : next;
 
@@ -439,6 +449,7 @@ void coordinator_free(struct coordinator *c)
 	barrier_release(c);
 	peers_bury(c);
 	pool_release(&c->pool);
+	coordinator_trace_end(c);
 	if (c->policy_bytes)
 		munmap((void *)c->policy_bytes, c->policy_size);
 	close_fd(c->policy_fd);

@@ -6,16 +6,21 @@
  *   step       asked                                        all answered                          one failed, or was late
  *   plan       what would you move?                         nobody moves: the clock advances;     (cannot)
  *                                                           else hold
- *   hold       shut your gate, drain                        move                                  reopen; again with twice the time,
- *                                                                                                 or given up: the old phase stays
+ *   hold       shut your gate, drain                        exchange, move, or reopen for good:   reopen; again with twice the time,
+ *                                                           by what they say they need            or given up: the old phase stays
  *   reopen     open your gate                               hold again, after as long a pause     (as if answered)
+ *   exchange   extent by extent, both ways, where host      move what is left                     reverse
+ *              memory has no room for all that leaves
  *   move       release what leaves the device, and acquire  open, the clock advances              reverse
  *              what comes to it
  *   reverse    back to where it was                         open, the old phase stays             (named)
  *   open       open your gate, unless you have holes        done                                  (named)
  *
  * In a move all are asked for both at once, so that one's copies out run beside another's copies in. Who acquires and finds the
- * device full waits for what others release; when all have released they are told (ROOM), and then full is full. */
+ * device full waits for what others release; when all have released they are told (ROOM), and then full is full. In an exchange they are
+ * told when all who are not through have been stuck for a while.
+ *
+ * A barrier that a process began is about its devices, and all processes that share one with it, and so on. */
 #include "lifecycle/coordinator_priv.h"
 
 #include <stdio.h>
@@ -28,6 +33,9 @@
 
 #define TRY_LEAST_NS (250 * CLOCK_NS_PER_MS)
 #define STEP_SLACK_NS (5000 * CLOCK_NS_PER_MS)	  /* beyond what a client was given for its step */
+#define STUCK_NS (1000 * CLOCK_NS_PER_MS)	  /* freed pages take their time */
+#define UNFIT_NS (2000 * CLOCK_NS_PER_MS)	  /* the same: tried again for so long before the device counts as full */
+#define STAYS_TRIES 2				  /* holds after which who has arrived goes on in the old phase */
 #define MOVE_WAIT_NS (300000 * CLOCK_NS_PER_MS)	  /* copies, and pinning host memory for the first time */
 
 const char *barrier_phase_name(const struct coordinator *c, uint32_t phase)
@@ -65,7 +73,7 @@ static void answer(struct coordinator *c, const struct arrival *arrival, enum su
 		return;
 	protocol_begin(&message, PROTOCOL_PHASE, arrival->serial);
 	message.phase.clock = c->barrier.clock;
-	message.phase.phase = c->barrier.phase;
+	message.phase.phase = phase_of(c, arrival->peer);
 	message.phase.error = error;
 	protocol_text(message.phase.text, sizeof(message.phase.text), text);
 	peer_send(c, arrival->peer, &message, -1, -1);
@@ -74,8 +82,24 @@ static void answer(struct coordinator *c, const struct arrival *arrival, enum su
 		control_end(c, arrival->peer, arrival->serial, arrival->rows, error, text);
 }
 
-/* All that are for @phase; they are out of the list before a message is sent, as that may drop a peer. */
-static void answer_all(struct coordinator *c, uint32_t phase, enum sublet_err error, const char *text)
+/* A command means all; a process its devices, or all when it has none. */
+static bool is_concerned(struct coordinator *c, const struct arrival *arrival)
+{
+	const struct peer *peer = arrival->peer;
+
+	if (!peer || peer->kind != PEER_CLIENT || !peer->needs.devices.count)
+		return c->barrier.all;
+	for (uint32_t i = 0; i < peer->needs.devices.count; i++) {
+		const struct device_phase *device = device_phase_of(c, peer->needs.devices.uuid[i]);
+
+		if (device && device->in_barrier)
+			return true;
+	}
+	return c->barrier.all;
+}
+
+/* All that are for @phase and concerned; they are out of the list before a message is sent, as that may drop a peer. */
+static void answer_all(struct coordinator *c, uint32_t phase, bool commands_too, enum sublet_err error, const char *text)
 {
 	struct arrival *taken = NULL, **tail = &taken, **at = &c->barrier.arrivals;
 
@@ -83,7 +107,8 @@ static void answer_all(struct coordinator *c, uint32_t phase, enum sublet_err er
 		struct arrival *arrival = *at;
 
 		/* of one client the first alone: a second arrival at the same phase is of a later iteration */
-		if (arrival->phase != phase || (arrival->peer && arrival->peer->kind == PEER_CLIENT && first_of(c, arrival->peer) != arrival)) {
+		if (arrival->phase != phase || !is_concerned(c, arrival) ||
+			(!commands_too && arrival->peer && arrival->peer->kind == PEER_CONTROL) || (arrival->peer && arrival->peer->kind == PEER_CLIENT && first_of(c, arrival->peer) != arrival)) {
 			at = &arrival->next;
 			continue;
 		}
@@ -121,6 +146,7 @@ void barrier_arrive(struct coordinator *c, struct peer *peer, uint64_t serial, u
 		answer(c, &nobody, SUBLET_ERR_INVALID, "the session's policy has no such phase; see 'sublet check' of it");
 		return;
 	}
+	coordinator_trace_peer(c, TRACE_ARRIVED, peer, phase, 0);
 	if (peer->kind == PEER_CLIENT)
 		peer->triggers = true;
 	add_arrival(c, peer, serial, phase, timeout_ns);
@@ -132,7 +158,7 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 	const struct policy_header *header = c->policy.header;
 	uint32_t wanted = 0, there = 0;
 
-	if (!first->peer || first->peer->kind == PEER_CONTROL || header->quorum == POLICY_QUORUM_ONE)
+	if (!first->peer || first->peer->kind == PEER_CONTROL || header->quorum == POLICY_QUORUM_ONE || !first->peer->needs.devices.count)
 		return true;
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		const struct arrival *own;
@@ -140,6 +166,9 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 		if (peer->dropped || peer->kind != PEER_CLIENT || !peer->triggers)
 			continue;
 		if (header->quorum != POLICY_QUORUM_ALL && strcmp(peer->role, first->peer->role) != 0)
+			continue;
+		/* ranks elsewhere may wait for this one to go on */
+		if (header->quorum == POLICY_QUORUM_ROLE && !devices_meet(&peer->needs.devices, &first->peer->needs.devices))
 			continue;
 		own = first_of(c, peer);
 		wanted++;
@@ -150,13 +179,14 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 
 /* ---- steps ---- */
 
-static bool has_arrived(const struct coordinator *c, const struct peer *peer)
+/* Once it has, that stays so for this barrier: it may go on before the phase has begun. */
+static bool has_arrived(struct coordinator *c, struct peer *peer)
 {
-	for (const struct arrival *arrival = c->barrier.arrivals; arrival; arrival = arrival->next)
-		if (arrival->peer && arrival->phase == c->barrier.to &&
+	for (const struct arrival *arrival = c->barrier.arrivals; arrival && !peer->has_arrived; arrival = arrival->next)
+		if (arrival->peer && arrival->phase == c->barrier.to && is_concerned(c, arrival) &&
 			(arrival->peer == peer || (arrival->peer->kind == PEER_CLIENT && strcmp(arrival->peer->role, peer->role) == 0)))
-			return true;
-	return false;
+			peer->has_arrived = true;
+	return peer->has_arrived;
 }
 
 static bool takes_part(const struct peer *peer)
@@ -185,14 +215,17 @@ static void go(struct coordinator *c, enum barrier_step step)
 {
 	struct barrier *barrier = &c->barrier;
 	const uint64_t now = clock_now_ns();
-	const bool moves = step == STEP_MOVE || step == STEP_REVERSE;
+	const bool moves = step == STEP_EXCHANGE || step == STEP_MOVE || step == STEP_REVERSE;
 
 	barrier->step = step;
 	barrier->step_deadline_ns = now + (step == STEP_HOLD ? barrier->try_ns : 0) + (moves ? MOVE_WAIT_NS : STEP_SLACK_NS);
 	barrier->failed = false;
+	barrier->stuck_since_ns = 0;
+	barrier->told_room = false;
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
 		peer->asked_step = takes_part(peer) && (step == STEP_PLAN || peer->in_barrier);
 		peer->asked_release = peer->asked_step && step == STEP_MOVE;
+		peer->stuck = false;
 	}
 	barrier->releasing = step == STEP_MOVE;
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
@@ -231,6 +264,15 @@ static void fail_with(struct coordinator *c, const struct peer *peer, const char
 	if (!barrier->failed)
 		protocol_text(barrier->text, sizeof(barrier->text), line);
 	barrier->failed = true;
+}
+
+static void add_to_text(struct barrier *barrier, const struct peer *peer, const char *text)
+{
+	char who[128], line[2 * PROTOCOL_TEXT_BYTES + sizeof(who) + 4];
+
+	snprintf(line, sizeof(line), "%s; %s: %s", barrier->text, peer_name(peer, who, sizeof(who)), text);
+	text_make_printable(line);
+	protocol_text(barrier->text, sizeof(barrier->text), line);
 }
 
 /* What a client did goes to the commands that wait. */
@@ -274,8 +316,13 @@ bool barrier_stepped(struct coordinator *c, struct peer *peer, const struct prot
 		peer->asked_step = peer->asked_release = false;
 	if (stepped->served.error)
 		fail_with(c, peer, stepped->served.text);
+	if (barrier->step == STEP_PLAN || barrier->step == STEP_HOLD)
+		peer->needs = stepped->needs;
+	/* what cannot be undone belongs to the reason why the phase did not begin */
+	if (barrier->step == STEP_REVERSE && !stepped->served.error && stepped->served.text[0])
+		add_to_text(barrier, peer, stepped->served.text);
 	if (barrier->step == STEP_PLAN)
-		barrier->moves |= stepped->served.moved > 0;
+		peer->would_move = stepped->served.moved > 0;
 	else if (stepped->served.moved) {
 		if (barrier->step != STEP_REVERSE)
 			barrier->moved_bytes += stepped->served.moved_bytes;
@@ -300,7 +347,7 @@ void barrier_peer_gone(struct coordinator *c, struct peer *peer)
 static void broadcast(struct coordinator *c)
 {
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		if (takes_part(peer))
+		if (takes_part(peer) && (c->barrier.all || peer->in_barrier))
 			barrier_tell(c, peer);
 }
 
@@ -319,11 +366,13 @@ static void finish(struct coordinator *c)
 	char text[PROTOCOL_TEXT_BYTES] = "";
 
 	barrier->active = false;
-	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		peer->in_barrier = peer->asked_step = peer->asked_release = false;
+	coordinator_trace_barrier(c);
 	if (barrier->good) {
 		barrier->phase = barrier->to;
 		barrier->clock++;
+		for (uint32_t i = 0; i < barrier->devices_count; i++)
+			if (barrier->all || barrier->devices[i].in_barrier)
+				barrier->devices[i].phase = barrier->to;
 		log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "phase %s: barrier %llu took %.3f s", barrier_phase_name(c, barrier->phase),
 			(unsigned long long)barrier->id, (double)took_ns / 1e9);
 		broadcast(c);
@@ -332,7 +381,11 @@ static void finish(struct coordinator *c)
 		log_say(LOG_SESSION, LOG_WARN, WHOSE_NONE, "phase %s does not begin, %s goes on: %s", barrier_phase_name(c, barrier->to),
 			barrier_phase_name(c, barrier->phase), text);
 	}
-	answer_all(c, barrier->to, barrier->good ? SUBLET_OK : SUBLET_ERR_TIMEOUT, text);
+	answer_all(c, barrier->to, true, barrier->good ? SUBLET_OK : SUBLET_ERR_TIMEOUT, text);
+	for (struct peer *peer = c->peers; peer; peer = peer->next)
+		peer->in_barrier = peer->asked_step = peer->asked_release = peer->has_arrived = false;
+	for (uint32_t i = 0; i < barrier->devices_count; i++)
+		barrier->devices[i].in_barrier = false;
 }
 
 /* Pause, and then try again with twice the time, or what is left of it. False: none is. */
@@ -349,29 +402,67 @@ static bool retry(struct barrier *barrier, uint64_t now)
 	return true;
 }
 
+static bool somebody_moves(const struct coordinator *c)
+{
+	for (const struct peer *peer = c->peers; peer; peer = peer->next)
+		if (peer->in_barrier && peer->would_move)
+			return true;
+	return false;
+}
+
+/* All are held, or one could not be; what moves is known for certain now. */
+static void after_hold(struct coordinator *c)
+{
+	struct barrier *barrier = &c->barrier;
+	char text[PROTOCOL_TEXT_BYTES];
+	enum verdict verdict;
+
+	if (barrier->failed) {
+		go(c, STEP_REOPEN);
+		return;
+	}
+	verdict = judge(c, text, sizeof(text));
+	if (verdict == VERDICT_MOVE || verdict == VERDICT_EXCHANGE) {
+		go(c, verdict == VERDICT_MOVE ? STEP_MOVE : STEP_EXCHANGE);
+		return;
+	}
+	protocol_text(barrier->text, sizeof(barrier->text), text);
+	barrier->final = verdict == VERDICT_NO_HOST || clock_now_ns() - barrier->since_ns >= UNFIT_NS;
+	go(c, STEP_REOPEN);
+}
+
 /* All have answered the step. */
 static void advance(struct coordinator *c)
 {
 	struct barrier *barrier = &c->barrier;
 
+	coordinator_trace_step(c);
 	switch (barrier->step) {
 	case STEP_PLAN:
 		barrier->good = !barrier->failed;
-		if (barrier->failed || !barrier->moves)
+		judge_participants(c);
+		if (barrier->failed || !somebody_moves(c))
 			finish(c);
 		else
 			go(c, STEP_HOLD);
 		break;
 	case STEP_HOLD:
-		go(c, barrier->failed ? STEP_REOPEN : STEP_MOVE);
+		after_hold(c);
 		break;
 	case STEP_REOPEN:
 		barrier->good = false;
-		if (!retry(barrier, clock_now_ns()))
+		if (barrier->final || !retry(barrier, clock_now_ns())) {
 			finish(c);
+		} else if (++barrier->tries >= STAYS_TRIES) {
+			/* what they would do next may be what the others wait for */
+			answer_all(c, barrier->to, false, SUBLET_OK, "");
+		}
 		break;
 	case STEP_PAUSE:
 		go(c, STEP_HOLD);
+		break;
+	case STEP_EXCHANGE:
+		go(c, barrier->failed ? STEP_REVERSE : STEP_MOVE);
 		break;
 	case STEP_MOVE:
 		barrier->good = !barrier->failed;
@@ -398,11 +489,20 @@ static void begin(struct coordinator *c, const struct arrival *first)
 	barrier->since_ns = now;
 	barrier->deadline_ns = now + (first->timeout_ns ? first->timeout_ns : policy_ns ? policy_ns : 60000 * CLOCK_NS_PER_MS);
 	barrier->try_ns = TRY_LEAST_NS;
-	barrier->moves = barrier->good = false;
+	barrier->good = barrier->final = false;
+	barrier->tries = 0;
 	barrier->moved_bytes = 0;
 	barrier->text[0] = '\0';
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		peer->in_barrier = false;
+		peer->in_barrier = peer->has_arrived = peer->would_move = false;
+	for (uint32_t i = 0; i < barrier->devices_count; i++)
+		barrier->devices[i].in_barrier = false;
+	barrier->all = !first->peer || first->peer->kind != PEER_CLIENT || !first->peer->needs.devices.count;
+	/* whatever else can begin with it does: one after the other would take as much longer */
+	for (const struct arrival *arrival = barrier->arrivals; arrival && !barrier->all; arrival = arrival->next)
+		if (arrival->phase == first->phase && arrival->peer && arrival->peer->kind == PEER_CLIENT &&
+			first_of(c, arrival->peer) == arrival && is_quorum(c, arrival))
+			judge_add_devices(c, arrival->peer);
 	go(c, STEP_PLAN);
 }
 
@@ -413,7 +513,7 @@ static void give_up_late(struct coordinator *c)
 			continue;
 		peer->asked_step = peer->asked_release = false;
 		fail_with(c, peer,
-			c->barrier.step == STEP_MOVE || c->barrier.step == STEP_REVERSE ? "it has not finished; see its log"
+			c->barrier.step == STEP_EXCHANGE || c->barrier.step == STEP_MOVE || c->barrier.step == STEP_REVERSE ? "it has not finished; see its log"
 											: "it does not answer (stopped, or very busy)");
 	}
 }
@@ -432,6 +532,16 @@ static void answer_one(struct coordinator *c, struct arrival *arrival)
 	free(arrival);
 }
 
+static bool is_in_force(struct coordinator *c, const struct arrival *arrival)
+{
+	const bool is_client = arrival->peer && arrival->peer->kind == PEER_CLIENT && arrival->peer->needs.devices.count;
+
+	for (uint32_t i = 0; !is_client && i < c->barrier.devices_count; i++)
+		if (c->barrier.devices[i].phase != arrival->phase)
+			return false;
+	return arrival->phase == phase_of(c, is_client ? arrival->peer : NULL);
+}
+
 /* The next arrival that can begin a barrier. One at the phase that is in force already waits for nobody: who triggers for the first
  * time may come after the others, whom it was not counted among. */
 static bool begin_next(struct coordinator *c)
@@ -439,7 +549,7 @@ static bool begin_next(struct coordinator *c)
 	for (struct arrival *arrival = c->barrier.arrivals; arrival; arrival = arrival->next) {
 		if (arrival->peer && arrival->peer->kind == PEER_CLIENT && first_of(c, arrival->peer) != arrival)
 			continue;
-		if (c->barrier.clock && arrival->phase == c->barrier.phase) {
+		if (c->barrier.clock && is_in_force(c, arrival)) {
 			answer_one(c, arrival);
 			return true;
 		}
@@ -467,6 +577,33 @@ static void drop_gone(struct coordinator *c)
 	}
 }
 
+void barrier_stuck(struct coordinator *c, struct peer *peer, const struct protocol_message *message)
+{
+	if (message->header.serial == c->barrier.id && peer->asked_step)
+		peer->stuck = message->stuck.stuck;
+}
+
+/* When all who still work for room have been stuck for a while, no more room comes. Returns when to look again. */
+static uint64_t look_for_stuck(struct coordinator *c, uint64_t now_ns)
+{
+	struct barrier *barrier = &c->barrier;
+	bool all = true;
+
+	for (const struct peer *peer = c->peers; peer; peer = peer->next)
+		all &= !peer->asked_step || peer->stuck;
+	if (!all || barrier->told_room || (barrier->step != STEP_EXCHANGE && barrier->step != STEP_REVERSE)) {
+		barrier->stuck_since_ns = 0;
+		return UINT64_MAX;
+	}
+	if (!barrier->stuck_since_ns)
+		barrier->stuck_since_ns = now_ns;
+	if (now_ns - barrier->stuck_since_ns < STUCK_NS)
+		return barrier->stuck_since_ns + STUCK_NS;
+	barrier->told_room = true;
+	say_released(c);
+	return UINT64_MAX;
+}
+
 uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns)
 {
 	struct barrier *barrier = &c->barrier;
@@ -490,8 +627,10 @@ uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns)
 			if (now_ns < barrier->pause_until_ns)
 				return barrier->pause_until_ns;
 		} else if (waits) {
+			const uint64_t look = look_for_stuck(c, now_ns);
+
 			if (now_ns < barrier->step_deadline_ns)
-				return barrier->step_deadline_ns;
+				return look < barrier->step_deadline_ns ? look : barrier->step_deadline_ns;
 			give_up_late(c);
 		}
 		advance(c);

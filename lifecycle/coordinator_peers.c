@@ -76,8 +76,11 @@ static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 	}
 	peer->pidfd = -1;
 	peer->dropped = true;
+	if (peer->kind == PEER_CLIENT)
+		coordinator_trace_peer(c, process_ended ? TRACE_DEATH : TRACE_LEFT, peer, POLICY_NONE, peer->host_bytes);
 	requests_peer_gone(c, peer);
 	barrier_peer_gone(c, peer);
+	pool_connection_gone(c, peer);
 	if (peer->kind == PEER_CLIENT)
 		pool_client_gone(c, peer, process_ended);
 }
@@ -102,6 +105,7 @@ static void disconnect(struct coordinator *c, struct peer *peer)
 	close_socket(c, peer);
 	requests_peer_gone(c, peer);
 	barrier_peer_gone(c, peer);
+	pool_connection_gone(c, peer);
 	peer->away_since_ns = clock_now_ns();
 }
 
@@ -160,6 +164,7 @@ void peer_left(struct coordinator *c, struct peer *peer, bool process_ended)
 		close_socket(c, peer);
 		requests_peer_gone(c, peer);
 		barrier_peer_gone(c, peer);
+		pool_connection_gone(c, peer);
 		return;
 	}
 	if (peer->kind == PEER_CLIENT || peer->keeps)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
 
@@ -35,6 +36,12 @@ static void drop_extent(struct pool *pool, struct extent_fd **at)
 
 void pool_release(struct pool *pool)
 {
+	while (pool->waits) {
+		struct pool_wait *wait = pool->waits;
+
+		pool->waits = wait->next;
+		free(wait);
+	}
 	while (pool->extents)
 		drop_extent(pool, &pool->extents);
 }
@@ -110,15 +117,20 @@ static void answer(struct coordinator *c, struct peer *client, enum protocol_typ
 	peer_send(c, client, &message, fd, -1);
 }
 
-static void credit(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t serial)
+static bool try_credit(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t serial)
+{
+	if (!pool_make_room(c, bytes, bytes))
+		return false;
+	client->host_bytes += bytes;
+	answer(c, client, PROTOCOL_CREDITED, serial, true, "", -1);
+	return true;
+}
+
+static void refuse_credit(struct coordinator *c, struct peer *client, uint64_t serial)
 {
 	char text[PROTOCOL_TEXT_BYTES], holders[120], used[16], cap[16];
 
-	if (pool_make_room(c, bytes, bytes)) {
-		client->host_bytes += bytes;
-		answer(c, client, PROTOCOL_CREDITED, serial, true, "", -1);
-		return;
-	}
+	coordinator_trace_peer(c, TRACE_REFUSED, client, POLICY_NONE, pool_used_bytes(c));
 	describe_holders(c, holders, sizeof(holders));
 	snprintf(text, sizeof(text), "%s of %s are in use%s; raise host_pool or SUBLET_HOST_POOL",
 		size_format(pool_used_bytes(c), used, sizeof(used)), size_format(c->pool.cap_bytes, cap, sizeof(cap)), holders);
@@ -136,7 +148,16 @@ static void forget_extent(struct coordinator *c, const struct peer *client, uint
 	}
 }
 
-static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t number, uint64_t serial)
+static bool has_free(const struct coordinator *c, uint64_t bytes)
+{
+	const struct extent_fd *extent = c->pool.extents;
+
+	while (extent && (extent->owner || extent->bytes != bytes))
+		extent = extent->next;
+	return extent != NULL;
+}
+
+static bool try_take(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t number, uint64_t serial)
 {
 	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
 		int fd;
@@ -151,9 +172,138 @@ static void take(struct coordinator *c, struct peer *client, uint64_t bytes, uin
 		c->pool.orphan_bytes -= bytes;
 		client->host_bytes += bytes;
 		answer(c, client, PROTOCOL_TAKEN, serial, true, "", fd);
+		return true;
+	}
+	return false;
+}
+
+/* ---- what others keep ---- */
+
+/* Ask all others that have host bytes to let go of what they only keep: what it is they alone know. False: nobody is asked. */
+static bool recall(struct coordinator *c, const struct peer *client, uint64_t bytes)
+{
+	bool asked = false;
+
+	for (struct peer *peer = c->peers; peer; peer = peer->next) {
+		struct protocol_message message;
+
+		if (peer == client || peer->dropped || peer->fd < 0 || !peer->joined || !peer->host_bytes)
+			continue;
+		asked = true;
+		if (peer->recalled) /* its answer will be looked at by all who wait */
+			continue;
+		peer->recalled = true;
+		protocol_begin(&message, PROTOCOL_RECALL, ++c->pool.next_recall);
+		message.recall.bytes = message.recall.size_bytes = bytes;
+		peer_send(c, peer, &message, -1, -1);
+	}
+	return asked;
+}
+
+static bool try_wait(struct coordinator *c, const struct pool_wait *wait)
+{
+	return wait->number ? try_take(c, wait->client, wait->bytes, wait->number, wait->serial)
+			    : try_credit(c, wait->client, wait->bytes, wait->serial);
+}
+
+static void refuse_wait(struct coordinator *c, const struct pool_wait *wait)
+{
+	if (wait->number)
+		answer(c, wait->client, PROTOCOL_TAKEN, wait->serial, false, "", -1);
+	else
+		refuse_credit(c, wait->client, wait->serial);
+}
+
+/* Where it cannot be had at once, and others keep some, it waits for theirs. */
+static void ask(struct coordinator *c, const struct pool_wait *asked)
+{
+	struct pool_wait **end = &c->pool.waits, *wait;
+
+	/* an extent is not taken from others while there is room to make one: the credit that is asked for next finds it */
+	if (try_wait(c, asked))
+		return;
+	wait = asked->number && fits(c, asked->bytes) ? NULL : malloc(sizeof(*wait));
+	if (!wait || !recall(c, asked->client, asked->bytes)) {
+		free(wait);
+		refuse_wait(c, asked);
 		return;
 	}
-	answer(c, client, PROTOCOL_TAKEN, serial, false, "", -1);
+	*wait = *asked;
+	wait->next = NULL;
+	wait->deadline_ns = clock_now_ns() + RECALL_WAIT_MS * CLOCK_NS_PER_MS;
+	while (*end)
+		end = &(*end)->next;
+	*end = wait;
+}
+
+/* The first that can be answered: it has what it waits for, or @refuse and its time is over. It is out of the list. */
+static struct pool_wait *next_answer(struct coordinator *c, bool refuse, uint64_t now_ns)
+{
+	for (struct pool_wait **at = &c->pool.waits; *at; at = &(*at)->next) {
+		struct pool_wait *wait = *at;
+
+		if (wait->number ? !has_free(c, wait->bytes) : !pool_make_room(c, wait->bytes, wait->bytes)) {
+			if (!refuse && now_ns < wait->deadline_ns)
+				continue;
+		}
+		*at = wait->next;
+		return wait;
+	}
+	return NULL;
+}
+
+/* Something came, or, with @refuse, nothing will. Sending may drop a peer, whose waits go then: so each time from the start. */
+static void answer_waits(struct coordinator *c, bool refuse, uint64_t now_ns)
+{
+	struct pool_wait *wait;
+
+	while ((wait = next_answer(c, refuse, now_ns))) {
+		if (!try_wait(c, wait))
+			refuse_wait(c, wait);
+		free(wait);
+	}
+}
+
+/* It has let go of what it was asked for. While it had some, those who still wait ask again. */
+static void recalled(struct coordinator *c, struct peer *client)
+{
+	const bool gave = client->gave;
+
+	client->recalled = client->gave = false;
+	answer_waits(c, false, clock_now_ns());
+	if (gave && c->pool.waits)
+		recall(c, c->pool.waits->client, c->pool.waits->bytes);
+}
+
+uint64_t pool_expire(struct coordinator *c, uint64_t now_ns)
+{
+	uint64_t next = UINT64_MAX;
+	bool outstanding = false;
+
+	if (!c->pool.waits)
+		return next;
+	for (const struct peer *peer = c->peers; peer; peer = peer->next)
+		outstanding |= peer->recalled;
+	answer_waits(c, !outstanding, now_ns);
+	for (const struct pool_wait *wait = c->pool.waits; wait; wait = wait->next)
+		next = wait->deadline_ns < next ? wait->deadline_ns : next;
+	return next;
+}
+
+/* @client's extent @number is nobody's from now on; without a descriptor it is as if it had been given back. */
+static bool leave(struct coordinator *c, struct peer *client, uint64_t bytes, uint64_t number)
+{
+	if (bytes > client->host_bytes)
+		return false;
+	client->host_bytes -= bytes;
+	for (struct extent_fd *extent = c->pool.extents; extent; extent = extent->next) {
+		if (extent->owner != client || extent->number != number || extent->bytes != bytes)
+			continue;
+		extent->owner = NULL;
+		c->pool.orphan_bytes += bytes;
+		break;
+	}
+	return true;
 }
 
 static uint64_t bytes_with_fd(const struct coordinator *c, const struct peer *client)
@@ -189,18 +339,27 @@ bool pool_message(struct coordinator *c, struct peer *client, const struct proto
 {
 	const uint64_t bytes = message->amount.bytes;
 
-	if (message->header.type == PROTOCOL_CREDIT) {
-		credit(c, client, bytes, message->header.serial);
-	} else if (message->header.type == PROTOCOL_TAKE) {
-		take(c, client, bytes, message->amount.extent, message->header.serial);
+	if (message->header.type == PROTOCOL_CREDIT || message->header.type == PROTOCOL_TAKE) {
+		const struct pool_wait asked = {
+			.client = client, .bytes = bytes, .number = message->amount.extent, .serial = message->header.serial};
+
+		ask(c, &asked);
+	} else if (message->header.type == PROTOCOL_RECALLED) {
+		recalled(c, client);
 	} else if (message->header.type == PROTOCOL_MADE) {
 		return made(c, client, bytes, message->amount.extent, fd, reterr);
 	} else {
-		if (bytes > client->host_bytes) {
+		const bool leaves = message->header.type == PROTOCOL_LEAVE;
+
+		client->gave = true;
+
+		if (leaves ? !leave(c, client, bytes, message->amount.extent) : bytes > client->host_bytes) {
 			errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 				"more host bytes given back than it has; use one version of Sublet in the session");
 			return false;
 		}
+		if (leaves)
+			return true;
 		client->host_bytes -= bytes;
 		if (message->amount.extent)
 			forget_extent(c, client, message->amount.extent);
@@ -208,11 +367,29 @@ bool pool_message(struct coordinator *c, struct peer *client, const struct proto
 	return true;
 }
 
+void pool_connection_gone(struct coordinator *c, struct peer *client)
+{
+	struct pool_wait **at = &c->pool.waits;
+
+	client->recalled = client->gave = false;
+	while (*at) {
+		struct pool_wait *wait = *at;
+
+		if (wait->client != client) {
+			at = &wait->next;
+			continue;
+		}
+		*at = wait->next;
+		free(wait);
+	}
+}
+
 void pool_client_gone(struct coordinator *c, struct peer *client, bool process_ended)
 {
 	struct extent_fd **at = &c->pool.extents;
 	uint64_t kept = 0;
 
+	pool_connection_gone(c, client);
 	while (*at) {
 		struct extent_fd *extent = *at;
 

@@ -8,10 +8,12 @@
 
 #include "lifecycle/coordinator.h"
 #include "lifecycle/endpoint.h"
+#include "lifecycle/trace.h"
 #include "policy/block.h"
 
 enum {
 	HELLO_WAIT_MS = 5000,	/* a connection that does not say who it is */
+	RECALL_WAIT_MS = 1500,	/* until what others keep has come; who asked waits for 2 s */
 	LIST_WAIT_MS = 2000,	/* a client's answer to "what do you have" */
 	SERVING_WAIT_MS = 5000, /* its word that a request was read */
 	AWAY_WAIT_MS = 10000,	/* a process that lives on without its connection: it tries every 2 s */
@@ -45,7 +47,14 @@ struct peer {
 	pid_t pid;     /* 0: outside this namespace */
 	bool joined;   /* has read the policy */
 	bool triggers; /* has arrived at some phase: it counts for a quorum */
+	bool recalled; /* asked for what it keeps, and has not said that this was all */
+	bool gave;     /* some of it, since then */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */
+	bool candidate;	  /* for taking part in it */
+	bool would_move;  /* said so when it was asked for its plan */
+	bool has_arrived; /* its role has, at the phase that begins */
+	bool stuck;	  /* in an exchange, for want of room */
+	struct message_needs needs; /* as it said last; the devices also with an arrival */
 	bool keeps;    /* a `sublet run`: reason enough to stay */
 	bool dropped;
 	bool wants_write; /* as epoll knows it */
@@ -90,7 +99,15 @@ struct extent_fd {
 	uint64_t bytes;
 	uint64_t number; /* the owner's for it */
 	int fd;
-	struct peer *owner; /* NULL: its process has ended and nobody uses it */
+	struct peer *owner; /* NULL: nobody uses it; its process has ended, or has left it to the session */
+};
+
+/* A client that needs host bytes, while others are asked for what they keep. */
+struct pool_wait {
+	struct pool_wait *next;
+	struct peer *client;
+	uint64_t bytes, number; /* number: its own for the extent, 0: it asks for credit alone */
+	uint64_t serial, deadline_ns;
 };
 
 struct pool {
@@ -98,6 +115,8 @@ struct pool {
 	uint64_t orphan_bytes; /* of extents without an owner */
 	struct extent_fd *extents;
 	uint32_t count, count_max;
+	struct pool_wait *waits; /* in the order they came */
+	uint64_t next_recall;
 };
 
 enum barrier_step {
@@ -106,6 +125,7 @@ enum barrier_step {
 	STEP_REOPEN = PROTOCOL_STEP_REOPEN,
 	STEP_REVERSE = PROTOCOL_STEP_REVERSE,
 	STEP_OPEN = PROTOCOL_STEP_OPEN,
+	STEP_EXCHANGE = PROTOCOL_STEP_EXCHANGE,
 	STEP_MOVE = PROTOCOL_STEP_COUNT, /* RELEASE and ACQUIRE */
 	STEP_PAUSE, /* between a hold that failed and the next: nobody is asked anything */
 };
@@ -121,15 +141,32 @@ struct arrival {
 	bool due;
 };
 
+enum { DEVICES_MAX = 64 };
+
+/* Devices change phase with the processes on them: those elsewhere are not waited for. */
+struct device_phase {
+	unsigned char uuid[PROTOCOL_UUID_BYTES];
+	uint32_t phase; /* in force there, or POLICY_NONE */
+	bool in_barrier;
+};
+
 struct barrier {
 	uint64_t clock; /* phases that have begun; 0: none yet */
-	uint32_t phase; /* that is in force, or POLICY_NONE */
+	uint32_t phase; /* that began last, or POLICY_NONE */
+	struct device_phase devices[DEVICES_MAX];
+	uint32_t devices_count;
+	bool all;    /* this one is for all devices */
+	bool final;  /* not tried again */
+	uint32_t tries; /* of the hold */
+	uint64_t stuck_since_ns; /* all who still exchange are; 0: not all */
+	bool told_room;
 	bool active;
 	uint64_t id;
 	uint32_t to;
 	enum barrier_step step;
+	uint64_t step_since_ns; /* the trace's */
 	uint64_t since_ns, deadline_ns, step_deadline_ns, try_ns, pause_until_ns;
-	bool moves, failed, good, releasing;
+	bool failed, good, releasing;
 	uint64_t moved_bytes;
 	char text[PROTOCOL_TEXT_BYTES]; /* why it failed */
 	struct arrival *arrivals, *answering; /* in the order they came */
@@ -146,6 +183,7 @@ struct coordinator {
 	uint64_t linger_ns, alone_since_ns; /* 0: not alone */
 	bool stopping;
 	uint64_t next_serial;
+	struct trace trace;
 	struct peer *peers;
 	uint32_t peers_count, peers_max;
 	struct request *requests;
@@ -213,19 +251,50 @@ void barrier_tell(struct coordinator *c, struct peer *peer);
 uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns);
 void barrier_release(struct coordinator *c);
 const char *barrier_phase_name(const struct coordinator *c, uint32_t phase);
+/* Message STUCK. */
+void barrier_stuck(struct coordinator *c, struct peer *peer, const struct protocol_message *message);
+
+/* ---- coordinator_judge.c ---- */
+
+bool devices_have(const struct message_devices *devices, const unsigned char *uuid);
+bool devices_meet(const struct message_devices *one, const struct message_devices *other);
+/* Its row, a new one when it was never seen; NULL: there are too many. */
+struct device_phase *device_phase_of(struct coordinator *c, const unsigned char *uuid);
+/* In force for @peer. */
+uint32_t phase_of(struct coordinator *c, const struct peer *peer);
+/* The barrier is about the devices of @peer. */
+void judge_add_devices(struct coordinator *c, const struct peer *peer);
+/* Of those that said what they would move, leave only who shares a device with what the barrier is about. */
+void judge_participants(struct coordinator *c);
+enum verdict { VERDICT_MOVE, VERDICT_EXCHANGE, VERDICT_NO_DEVICE, VERDICT_NO_HOST };
+/* Does what they would move fit? When not, @text names what is missing and who needs it. */
+enum verdict judge(struct coordinator *c, char *text, size_t room);
 
 /* ---- coordinator_pool.c ---- */
 
 void pool_init(struct pool *pool, uint64_t cap_bytes, uint32_t count_max);
 void pool_release(struct pool *pool);
 uint64_t pool_used_bytes(const struct coordinator *c);
-/* Messages CREDIT, GIVE, TAKE and MADE of a client; *@fd is taken over (and set to -1) where it is kept. False with *reterr
+/* Messages CREDIT, GIVE, TAKE, MADE, LEAVE and RECALLED of a client; *@fd is taken over (and set to -1) where it is kept. False with *reterr
  * set: no client of ours sends that. */
 bool pool_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, int *fd, struct errinfo *reterr);
+/* Nobody is left who waits for the answers to @client's questions, or brings one. */
+void pool_connection_gone(struct coordinator *c, struct peer *client);
 /* What @client had is nobody's now. When its process has ended its extents with a descriptor are kept, up to the cap; else they are
  * closed here, as its own handles may be in use: another that took one would write into its bytes. */
 void pool_client_gone(struct coordinator *c, struct peer *client, bool process_ended);
+/* Answer those for whom nothing was let go of in time. Returns when to call again, UINT64_MAX: nobody waits. */
+uint64_t pool_expire(struct coordinator *c, uint64_t now_ns);
 /* Close kept extents until @bytes more would fit under the cap. */
 bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
+
+/* Rows of the coordinator's own trace (coordinator_trace.c); without one each costs a load. */
+void coordinator_trace_begin(struct coordinator *c, const char *folder, uint64_t ring_bytes);
+void coordinator_trace_end(struct coordinator *c);
+/* @phase: a number of the policy, or POLICY_NONE. */
+void coordinator_trace_peer(struct coordinator *c, enum trace_event event, const struct peer *peer, uint32_t phase, uint64_t bytes);
+/* The barrier's step is over; then the barrier is. */
+void coordinator_trace_step(struct coordinator *c);
+void coordinator_trace_barrier(struct coordinator *c);
 
 #endif

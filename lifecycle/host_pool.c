@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 /* Addresses cost nothing; what the arena cannot have is halved until it fits. */
 #define POOL_ADDRESSES (16ull << 40)
@@ -30,6 +31,7 @@ void host_pool_init(struct host_pool *pool)
 void host_pool_forget(struct host_pool *pool)
 {
 	pool->free = pool->condemned = pool->stranded = NULL;
+	pool->recall = (struct host_recall){0};
 	pool->bytes = pool->free_bytes = 0;
 	pool->count = pool->free_count = 0;
 	pool->kind = HOST_POOL_NONE;
@@ -55,6 +57,7 @@ static void publish_locked(struct lifecycle *lc)
 {
 	__atomic_store_n(&lc->stats->host_pool_bytes, lc->host_pool.bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&lc->stats->host_pool_free_bytes, lc->host_pool.free_bytes, __ATOMIC_RELAXED);
+	trace_note_host_pool(lc);
 }
 
 /* ---- the kind ---- */
@@ -130,15 +133,23 @@ static enum sublet_err ensure_kind(struct lifecycle *lc, int device, struct erri
 			POOL_ADDRESSES_LEAST < lc->config.arena_bytes ? POOL_ADDRESSES_LEAST : lc->config.arena_bytes, reterr);
 		if (err)
 			return err;
-		pool->kind = HOST_POOL_NUMA;
+		__atomic_store_n(&pool->kind, HOST_POOL_NUMA, __ATOMIC_RELAXED);
 	}
 	if (pool->kind == HOST_POOL_UNTRIED) {
-		pool->kind = lc->driver.MemHostRegister && lc->driver.MemHostUnregister ? HOST_POOL_REGISTERED : HOST_POOL_NONE;
+		__atomic_store_n(&pool->kind,
+			lc->driver.MemHostRegister && lc->driver.MemHostUnregister ? HOST_POOL_REGISTERED : HOST_POOL_NONE, __ATOMIC_RELAXED);
 		log_say(LOG_RESIDENCY, LOG_INFO, WHOSE_DRIVER, "no HOST_NUMA memory: nothing can be parked (sublet doctor says more)");
 	}
 	if (pool->kind == HOST_POOL_NONE)
 		return errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, 0, "this driver has neither HOST_NUMA memory nor cuMemHostRegister: nothing can be kept in host memory");
 	return SUBLET_OK;
+}
+
+bool host_pool_cannot_park(const struct host_pool *pool)
+{
+	const int kind = __atomic_load_n(&pool->kind, __ATOMIC_RELAXED);
+
+	return kind == HOST_POOL_REGISTERED || kind == HOST_POOL_NONE;
 }
 
 bool host_pool_can_park(struct lifecycle *lc, int device)
@@ -414,6 +425,66 @@ uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but)
 		gone += end_extent(lc, extent);
 	}
 	return gone;
+}
+
+bool host_pool_recall(struct lifecycle *lc, const struct host_recall *recall)
+{
+	struct host_pool *pool = &lc->host_pool;
+	bool noted;
+
+	ranked_lock(&pool->lock);
+	noted = pool->free != NULL;
+	if (noted) {
+		pool->recall.size_bytes = recall->size_bytes;
+		pool->recall.serial = recall->serial;
+		__atomic_store_n(&pool->recall.bytes, recall->bytes, __ATOMIC_RELEASE);
+	}
+	ranked_unlock(&pool->lock);
+	return noted;
+}
+
+/* The driver lets go of it, the session keeps its bytes for whom it gives them to. Returns how many they are. */
+static uint64_t leave(struct lifecycle *lc, struct host_extent *extent)
+{
+	struct host_pool *pool = &lc->host_pool;
+	const uint64_t bytes = extent->bytes, number = extent->number;
+
+	if (!number || !pool->hooks.leave)
+		return end_extent(lc, extent);
+	destroy(lc, extent);
+	count(lc, -(int64_t)bytes);
+	pool->hooks.leave(pool->hooks.arg, bytes, number);
+	return bytes;
+}
+
+void host_pool_let_go(struct lifecycle *lc)
+{
+	struct host_pool *pool = &lc->host_pool;
+	struct host_recall recall;
+	uint64_t gone = 0;
+
+	/* looked at in loops, where it is hardly ever asked for */
+	if (!__atomic_load_n(&pool->recall.bytes, __ATOMIC_ACQUIRE))
+		return;
+	ranked_lock(&pool->lock);
+	recall = pool->recall;
+	__atomic_store_n(&pool->recall.bytes, 0, __ATOMIC_RELAXED);
+	ranked_unlock(&pool->lock);
+	while (gone < recall.bytes) {
+		struct host_extent *extent, **link;
+
+		ranked_lock(&pool->lock);
+		link = first_of_size(pool, recall.size_bytes);
+		if (!*link)
+			link = first_to_go(pool, 0);
+		extent = link ? unlink_first(lc, link) : NULL;
+		ranked_unlock(&pool->lock);
+		if (!extent)
+			break;
+		gone += leave(lc, extent);
+	}
+	if (pool->hooks.recalled)
+		pool->hooks.recalled(pool->hooks.arg, recall.serial);
 }
 
 void host_pool_release(struct lifecycle *lc)

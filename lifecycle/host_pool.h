@@ -45,6 +45,10 @@ struct host_pool_hooks {
 	/* An extent of exactly @bytes that nobody uses any more, as a descriptor that becomes the caller's. Its credit comes with it,
 	 * and its number is @extent from here on. */
 	bool (*take)(void *arg, uint64_t bytes, uint64_t extent, int *ret_fd);
+	/* It uses extent @extent of @bytes no more, nor its credit: the session may give both to another process. NULL: as give. */
+	void (*leave)(void *arg, uint64_t bytes, uint64_t extent);
+	/* What was recalled with @serial has been let go of, as far as there was any. */
+	void (*recalled)(void *arg, uint64_t serial);
 	/* One was created, with number @extent; @fd, which becomes the callee's, keeps its bytes beyond the end of this process. */
 	void (*made)(void *arg, uint64_t bytes, uint64_t extent, int fd);
 	void *arg;
@@ -57,17 +61,25 @@ enum host_pool_kind {
 	HOST_POOL_NONE,       /* neither is to be had */
 };
 
+/* Another process needs what is only kept here. */
+struct host_recall {
+	uint64_t bytes;	     /* 0: none does; atomic */
+	uint64_t size_bytes; /* extents of this size first */
+	uint64_t serial;
+};
+
 struct host_pool {
 	struct ranked_lock lock; /* RANK_HOST_POOL */
 	struct host_extent *free; /* one per size by `other_size`, each with the rest of its size by `next`; under lock */
 	uint64_t bytes;          /* all extents of this process; under lock */
 	uint64_t free_bytes;     /* those in `free`; under lock */
 	uint32_t count, free_count; /* under lock */
+	struct host_recall recall; /* under lock */
 	struct host_extent *condemned; /* exposed ones that were put back, to be destroyed by the taking thread; under lock */
 	struct host_extent *stranded; /* destroyed, but not yet taken back by the driver; the taking thread's */
 	uint64_t last_number;     /* the taking thread's */
-	enum host_pool_kind kind; /* the taking thread's, as what follows */
-	CUmemAllocationProp prop;
+	enum host_pool_kind kind; /* written by the taking thread, atomic */
+	CUmemAllocationProp prop; /* the taking thread's, as what follows */
 	bool exportable;
 	struct arena arena;      /* pool addresses */
 	struct host_pool_hooks hooks;
@@ -81,6 +93,8 @@ void host_pool_forget(struct host_pool *pool);
 /* Before the first extent is taken. */
 void host_pool_set_hooks(struct host_pool *pool, const struct host_pool_hooks *hooks);
 
+/* Is it known that nothing can be parked? No driver call, any thread. */
+bool host_pool_cannot_park(const struct host_pool *pool);
 /* Can extents be mapped at an allocation's address? Finds out on first use (calls the driver, and needs a current context). */
 bool host_pool_can_park(struct lifecycle *lc, int device);
 
@@ -103,6 +117,12 @@ enum sublet_err host_pool_fill(struct lifecycle *lc, int device, uint64_t bytes,
 /* Destroy kept extents, at least @bytes of them if there are as many; those of @but bytes each only when nothing else is
  * left. Returns how many bytes went. Calls the driver. */
 uint64_t host_pool_trim(struct lifecycle *lc, uint64_t bytes, uint64_t but);
+
+/* Note that another process needs kept extents; one such need at a time, a later one replaces it. False: none is kept, nothing is
+ * noted. Any thread, no driver call. */
+bool host_pool_recall(struct lifecycle *lc, const struct host_recall *recall);
+/* Let go of what is recalled. The taking thread; calls the driver. */
+void host_pool_let_go(struct lifecycle *lc);
 
 /* Bytes of the list. */
 uint64_t host_extents_bytes(const struct host_extent *list);

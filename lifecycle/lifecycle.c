@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lifecycle/trace_note.h"
+#include "lifecycle/lanes.h"
 
 struct lifecycle_config lifecycle_config_default(void)
 {
@@ -43,6 +45,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	client_init(&lc->client);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, stats, lc->device_count);
+	trace_note_begin(lc);
 	return SUBLET_OK;
 }
 
@@ -63,7 +66,7 @@ void lifecycle_release(struct lifecycle *lc)
 	lc->config.cache_bytes = 0;
 	reclaim_room_begin(lc, &room);
 	reclaim_make_room(lc, -1, UINT64_MAX, &room);
-	mover_release(lc);
+	lanes_release(lc);
 	host_pool_release(lc);
 	reclaim_release(&lc->reclaim);
 	for (int d = 0; d < lc->device_count; d++)
@@ -76,6 +79,7 @@ void lifecycle_release(struct lifecycle *lc)
 	captures_release(&lc->captures);
 	callbacks_release(&lc->callbacks);
 	gate_release(&lc->gate);
+	trace_close(&lc->trace);
 	granules_release(&lc->granules);
 }
 
@@ -90,6 +94,7 @@ void lifecycle_stop(struct lifecycle *lc)
 void lifecycle_forget(struct lifecycle *lc)
 {
 	gate_forget(&lc->gate);
+	trace_forget(&lc->trace);
 	drainer_forget(&lc->drainer);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
@@ -229,6 +234,7 @@ void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, 
 	while (records_detach_of_context(&lc->records, end, &detached)) {
 		stats_freed(&lc->stats->device[detached.view.device], detached.view.span_bytes, detached.view.size_bytes,
 			detached.view.residency);
+		trace_note_freed(lc, &detached.view);
 		if (detached.allocation)
 			reclaim_free_idle(lc, detached.allocation);
 	}

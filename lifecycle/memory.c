@@ -3,6 +3,7 @@
 #include "lifecycle/memory.h"
 
 #include "base/log.h"
+#include "lifecycle/trace_note.h"
 
 struct cache_request {
 	struct lifecycle *lc;
@@ -94,6 +95,8 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	stats_allocated(stats, span_bytes, size_bytes);
 	allocation->rule = client_rule(&lc->client, allocation, caller);
 	published = records_publish_locked(&lc->records, allocation);
+	if (published)
+		trace_note_allocated(lc, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (published)
 		return SUBLET_OK;
@@ -217,6 +220,7 @@ static void put_back(struct lifecycle *lc, struct allocation *allocation, const 
 		!records_detach_same(&lc->records, allocation, serial, &again))
 		return;
 	stats_freed(&lc->stats->device[was->device], was->span_bytes, was->size_bytes, again.view.residency);
+	trace_note_freed(lc, was);
 	if (!again.allocation) /* the mover has it */
 		return;
 	driver_enter(&lc->driver, &scope);
@@ -253,6 +257,7 @@ static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bo
 	}
 	view = &detached.view;
 	stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
+	trace_note_freed(lc, view);
 	return MEMORY_ANSWERED;
 }
 
@@ -302,7 +307,8 @@ CUresult memory_replay_access(struct lifecycle *lc, int to, int revoked)
 		CUresult result;
 
 		/* What is moving gets its rights from the mover, what is away when it comes back. */
-		if (allocation->device != to || allocation->moving || !allocation->backing.count)
+		if (allocation->device != to || allocation->moving || !allocation->backing.count ||
+			residency_is_hole(allocation->residency))
 			continue;
 		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, rights.list, rights.count);
 		if (result == CUDA_SUCCESS)

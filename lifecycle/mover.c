@@ -9,7 +9,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "lifecycle/lanes.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
+#include "lifecycle/pieces.h"
 
 /* Submitted and not yet committed: enough to keep the link busy while two allocations are mapped and unmapped, and no more,
  * since what is committed late gives its pages back late. */
@@ -26,74 +29,11 @@ struct run {
 	struct move_report *report;
 	struct residency_move *moves;
 	size_t count;
-	bool borrowed[STATS_DEVICES];
+	struct lanes lanes;
 	uint64_t first_copy_ns, last_copy_ns;
 	struct errinfo first; /* failure */
 	enum sublet_err err;
 };
-
-/* ---- lanes ---- */
-
-static enum sublet_err lane_open(struct run *run, int device, struct errinfo *reterr)
-{
-	struct lifecycle *lc = run->lc;
-	struct copy_lane *lane = &lc->mover.lanes[device];
-	uint64_t id;
-	CUcontext context, popped;
-	CUresult result;
-
-	if (run->borrowed[device])
-		return SUBLET_OK;
-	context = contexts_borrow(&lc->contexts, device, lane->context_id, &id);
-	if (!context)
-		return errinfo_set(reterr, SUBLET_ERR_DRIVER, 0, "no context on device %d to copy in", device);
-	run->borrowed[device] = true;
-	if (lane->context_id == id)
-		return SUBLET_OK;
-	/* The stream of a context that has ended went with it. */
-	*lane = (struct copy_lane){.context = context};
-	result = lc->driver.CtxPushCurrent(context);
-	if (result == CUDA_SUCCESS) {
-		result = lc->driver.StreamCreate(&lane->stream, CU_STREAM_NON_BLOCKING);
-		lc->driver.CtxPopCurrent(&popped);
-	}
-	if (result == CUDA_SUCCESS)
-		lane->context_id = id;
-	contexts_return(&lc->contexts, id);
-	run->borrowed[device] = false;
-	if (result != CUDA_SUCCESS)
-		return errinfo_set(reterr, SUBLET_ERR_DRIVER, (int)result, "no stream on device %d to copy on (driver error %d)", device,
-			(int)result);
-	return lane_open(run, device, reterr);
-}
-
-static void lanes_close(struct run *run)
-{
-	for (int d = 0; d < STATS_DEVICES; d++) {
-		if (run->borrowed[d])
-			contexts_return(&run->lc->contexts, run->lc->mover.lanes[d].context_id);
-	}
-}
-
-void mover_release(struct lifecycle *lc)
-{
-	for (int d = 0; d < STATS_DEVICES; d++) {
-		struct copy_lane *lane = &lc->mover.lanes[d];
-		CUcontext context, popped;
-		uint64_t id;
-
-		if (!lane->context_id)
-			continue;
-		context = contexts_borrow(&lc->contexts, d, lane->context_id, &id);
-		if (context && id == lane->context_id && lc->driver.CtxPushCurrent(context) == CUDA_SUCCESS) {
-			lc->driver.StreamDestroy(lane->stream);
-			lc->driver.CtxPopCurrent(&popped);
-		}
-		if (context)
-			contexts_return(&lc->contexts, id);
-		*lane = (struct copy_lane){0};
-	}
-}
 
 void mover_forget(struct mover *mover)
 {
@@ -115,6 +55,7 @@ bool mover_wait_for_room(struct lifecycle *lc, bool *last_try)
 {
 	const int room = __atomic_load_n(&lc->mover.room, __ATOMIC_ACQUIRE);
 
+	host_pool_let_go(lc); /* who gives room may itself wait for these */
 	if (__atomic_load_n(&lc->mover.stop, __ATOMIC_ACQUIRE))
 		return false;
 	if (room == MOVER_ROOM_COMES && clock_now_ns() < __atomic_load_n(&lc->mover.room_until_ns, __ATOMIC_RELAXED)) {
@@ -171,6 +112,14 @@ static void choose_locked(struct run *run)
 					(unsigned long long)allocation->address, (unsigned long long)(allocation->span_bytes >> 20));
 			continue;
 		}
+		if (pieces_between(allocation) && request->target != RESIDENCY_EMPTY) {
+			count_skipped(report, allocation);
+			if (!report->text[0])
+				snprintf(report->text, sizeof(report->text),
+					"left where it is: 0x%llx of %llu MiB, which is in both memories until one has room for all of it",
+					(unsigned long long)allocation->address, (unsigned long long)(allocation->span_bytes >> 20));
+			continue;
+		}
 		if (!run->moves) {
 			run->count++;
 			continue;
@@ -224,18 +173,6 @@ static enum sublet_err choose(struct run *run, struct errinfo *reterr)
 
 /* ---- one allocation ---- */
 
-static bool enter(struct run *run, const struct residency_move *move)
-{
-	return run->lc->driver.CtxPushCurrent(move->lane->context) == CUDA_SUCCESS;
-}
-
-static void leave(struct run *run)
-{
-	CUcontext popped;
-
-	run->lc->driver.CtxPopCurrent(&popped);
-}
-
 static void note_failure(struct run *run, const struct errinfo *error)
 {
 	if (!run->err) {
@@ -253,18 +190,18 @@ static enum sublet_err no_context(const struct residency_move *move, struct erri
 
 static enum sublet_err take(struct run *run, struct residency_move *move, struct errinfo *reterr)
 {
-	enum sublet_err err = lane_open(run, move->allocation->device, reterr);
+	enum sublet_err err = lanes_open(&run->lanes, move->allocation->device, reterr);
 
 	if (err)
 		return err;
-	if (!enter(run, move))
+	if (!lanes_enter(run->lc, move->lane))
 		return no_context(move, reterr);
 	if (move->to == RESIDENCY_PARKED && !host_pool_can_park(run->lc, move->allocation->device))
 		err = errinfo_set(reterr, SUBLET_ERR_UNSUPPORTED, 0,
 			"nothing can be parked: this driver has no HOST_NUMA memory (sublet doctor says more); offload instead");
 	else
 		err = residency_take(run->lc, move, reterr);
-	leave(run);
+	lanes_leave(run->lc);
 	return err;
 }
 
@@ -272,10 +209,10 @@ static enum sublet_err prepare(struct run *run, struct residency_move *move, str
 {
 	enum sublet_err err;
 
-	if (!enter(run, move))
+	if (!lanes_enter(run->lc, move->lane))
 		return no_context(move, reterr);
 	err = residency_prepare(run->lc, move, reterr);
-	leave(run);
+	lanes_leave(run->lc);
 	if (move->copying && !run->first_copy_ns)
 		run->first_copy_ns = clock_now_ns();
 	return err;
@@ -284,11 +221,11 @@ static enum sublet_err prepare(struct run *run, struct residency_move *move, str
 /* Nothing of a move that has not been committed is left but the allocation as it is. */
 static void undo(struct run *run, struct residency_move *move)
 {
-	bool entered = enter(run, move);
+	bool entered = lanes_enter(run->lc, move->lane);
 
 	residency_undo(run->lc, move);
 	if (entered)
-		leave(run);
+		lanes_leave(run->lc);
 }
 
 static enum sublet_err finish(struct run *run, struct residency_move *move, struct errinfo *reterr)
@@ -296,7 +233,7 @@ static enum sublet_err finish(struct run *run, struct residency_move *move, stru
 	bool copied = move->copying;
 	enum sublet_err err;
 
-	if (!enter(run, move))
+	if (!lanes_enter(run->lc, move->lane))
 		return no_context(move, reterr);
 	err = residency_wait(run->lc, move, reterr);
 	if (!err && copied)
@@ -304,7 +241,7 @@ static enum sublet_err finish(struct run *run, struct residency_move *move, stru
 	if (!err)
 		err = residency_commit(run->lc, move, reterr);
 	move->committed = !err;
-	leave(run);
+	lanes_leave(run->lc);
 	return err;
 }
 
@@ -319,6 +256,8 @@ static bool fails_alone(struct run *run, struct residency_move *move, const stru
 	move->failed = !move->skipped;
 	if (move->failed)
 		note_failure(run, error);
+	if (move->failed)
+		trace_note_move_failed(run->lc, move, error);
 	return move->skipped || move->mismatch || run->request->discard;
 }
 
@@ -338,6 +277,7 @@ static bool move_all(struct run *run)
 	while (oldest < run->count && going_on) {
 		struct residency_move *move;
 
+		host_pool_let_go(run->lc);
 		/* Handlers of its end may want the bytes yet, so each allocation is left in one piece and in one place. */
 		if (next < run->count && stopped(run)) {
 			run->err = errinfo_set(&run->first, SUBLET_ERR_SYSTEM, 0, "the process ends");
@@ -414,6 +354,7 @@ static bool take_all(struct run *run)
 			if (move->skipped)
 				continue;
 			note_failure(run, &error);
+			trace_note_move_failed(run->lc, move, &error);
 			return false;
 		}
 	}
@@ -456,7 +397,7 @@ static enum sublet_err contradiction(const struct lifecycle *lc, const struct mo
 enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *request, struct move_report *ret_report,
 	struct errinfo *reterr)
 {
-	struct run run = {.lc = lc, .request = request, .report = ret_report};
+	struct run run = {.lc = lc, .request = request, .report = ret_report, .lanes = {.lc = lc}};
 	const uint64_t begun = clock_now_ns();
 	struct driver_scope scope;
 
@@ -477,7 +418,7 @@ enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *requ
 		for (size_t i = 0; i < run.count; i++)
 			residency_settle(lc, &run.moves[i]);
 		driver_leave(&lc->driver, &scope);
-		lanes_close(&run);
+		lanes_close(&run.lanes);
 	}
 	free(run.moves);
 	ret_report->holes = mover_holes(lc);

@@ -27,7 +27,7 @@ enum mover_room {
 struct mover {
 	int room; /* enum mover_room, atomic */
 	uint64_t room_until_ns; /* atomic; waited for at most until then */
-	struct copy_lane lanes[STATS_DEVICES]; /* the moving thread's */
+	struct copy_lane lanes[STATS_DEVICES]; /* lanes.h; the moving thread's */
 	bool unsure; /* pages of an earlier move may wait for copies that the driver did not tell the end of; the moving thread's */
 	bool stop;   /* atomic: the process ends; no further allocation is begun, those under way get there */
 };
@@ -67,8 +67,6 @@ void mover_room(struct lifecycle *lc, enum mover_room room, uint64_t wait_ns);
 /* The device is full: after a short while true if it is worth another try. @last_try: false at the first call of a move. */
 bool mover_wait_for_room(struct lifecycle *lc, bool *last_try);
 
-/* Unit tests: the streams go. */
-void mover_release(struct lifecycle *lc);
 /* In a forked child. */
 void mover_forget(struct mover *mover);
 

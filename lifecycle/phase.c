@@ -3,9 +3,15 @@
  * first, so that its room is there for what comes, here and in the other processes. */
 #include "lifecycle/phase.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/size.h"
+#include "lifecycle/exchange.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
+#include "lifecycle/needs.h"
 
 struct wish {
 	struct lifecycle *lc;
@@ -48,6 +54,28 @@ static void add(struct move_report *sum, const struct move_report *one)
 	sum->holes = one->holes;
 	if (!sum->text[0])
 		memcpy(sum->text, one->text, sizeof(sum->text));
+}
+
+static enum residency wanted_of(void *arg, const struct allocation *allocation)
+{
+	const struct wish *wish = arg;
+
+	return allocation->noted || wish->request->step == PROTOCOL_STEP_PLAN ? wanted(wish, allocation) : allocation->residency;
+}
+
+static void tell_needs(struct lifecycle *lc, struct wish *wish)
+{
+	const struct needs_wish needs = {.wanted = wanted_of, .arg = wish};
+
+	if (wish->request->needs)
+		needs_count(lc, &needs, wish->request->step == PROTOCOL_STEP_HOLD, wish->request->needs);
+}
+
+static enum sublet_err exchange(struct lifecycle *lc, struct wish *wish, struct move_report *report, struct errinfo *reterr)
+{
+	const struct exchange exchange = {.wanted = wanted_of, .arg = wish, .says_stuck = lc->service.says_stuck};
+
+	return exchange_run(lc, &exchange, report, reterr);
 }
 
 /* Counted, not moved. */
@@ -109,6 +137,29 @@ static enum sublet_err move_each(struct lifecycle *lc, struct wish *wish, const 
 	return err;
 }
 
+/* What was discarded comes back as pages without content. The policy allows that, at a boundary that now was none: whoever reads on in
+ * the old phase has to know. */
+static void tell_lost(struct lifecycle *lc, struct move_report *report)
+{
+	uint64_t bytes = 0;
+	uint32_t count = 0;
+	char size[16];
+
+	ranked_lock(&lc->records.lock);
+	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {
+		if (!allocation->noted || allocation->residency != RESIDENCY_EMPTY || allocation->before == RESIDENCY_EMPTY)
+			continue;
+		bytes += allocation->span_bytes;
+		count++;
+	}
+	ranked_unlock(&lc->records.lock);
+	if (!count)
+		return;
+	snprintf(report->text, sizeof(report->text), "%s in %u allocations had been discarded before it failed: they come back without their content",
+		size_format(bytes, size, sizeof(size)), count);
+	log_say(LOG_RESIDENCY, LOG_WARN, WHOSE_NONE, "a phase did not begin, and %s", report->text);
+}
+
 /* Whatever can be; what cannot stays where it is, and the first reason is told. What was empty has fresh pages at most, which nobody
  * has written while the gate was shut. */
 static enum sublet_err reverse(struct lifecycle *lc, const struct service_request *request, struct move_report *report,
@@ -119,6 +170,13 @@ static enum sublet_err reverse(struct lifecycle *lc, const struct service_reques
 	enum sublet_err first = SUBLET_OK;
 
 	*report = (struct move_report){0};
+	tell_lost(lc, report);
+	if (lc->service.exchanges) {
+		struct move_report one;
+
+		first = exchange(lc, &wish, &one, reterr);
+		add(report, &one);
+	}
 	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
 		enum sublet_err err = move_to(lc, &wish, targets[i], report, first ? NULL : reterr);
 
@@ -130,17 +188,26 @@ static enum sublet_err reverse(struct lifecycle *lc, const struct service_reques
 enum sublet_err phase_step(struct lifecycle *lc, const struct service_request *request, struct move_report *report,
 	struct errinfo *reterr)
 {
-	static const enum residency out[] = {RESIDENCY_EMPTY, RESIDENCY_HOST, RESIDENCY_PARKED}, in[] = {RESIDENCY_DEVICE};
+	/* what is discarded goes last: the way back from that has no content */
+	static const enum residency out[] = {RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_EMPTY}, in[] = {RESIDENCY_DEVICE};
 	struct wish wish = {.lc = lc, .request = request};
 
+	if (request->step != PROTOCOL_STEP_PLAN) /* that is not on the service thread */
+		trace_note_device_free(lc);
 	switch (request->step) {
 	case PROTOCOL_STEP_PLAN:
 		plan(lc, request, report);
+		tell_needs(lc, &wish);
 		return SUBLET_OK;
 	case PROTOCOL_STEP_HOLD:
+		lc->service.exchanges = false;
 		note(lc);
+		tell_needs(lc, &wish);
 		*report = (struct move_report){.holes = mover_holes(lc)};
 		return SUBLET_OK;
+	case PROTOCOL_STEP_EXCHANGE:
+		lc->service.exchanges = true;
+		return exchange(lc, &wish, report, reterr);
 	case PROTOCOL_STEP_RELEASE:
 		return move_each(lc, &wish, out, sizeof(out) / sizeof(out[0]), report, reterr);
 	case PROTOCOL_STEP_ACQUIRE:

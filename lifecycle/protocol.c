@@ -105,6 +105,18 @@ static bool client_is_good(const struct message_client *client)
 	return client->answered <= 1 && ENDS(client->role) && ENDS(client->command);
 }
 
+static bool needs_are_good(const struct message_needs *needs)
+{
+	bool good = needs->devices.count <= PROTOCOL_DEVICES && needs->host_takes_bytes <= PROTOCOL_AMOUNT_MAX &&
+		    needs->host_gives_bytes <= PROTOCOL_AMOUNT_MAX && needs->host_kept_bytes <= PROTOCOL_AMOUNT_MAX &&
+		    needs->largest_bytes <= PROTOCOL_AMOUNT_MAX;
+
+	for (uint32_t i = 0; good && i < needs->devices.count; i++)
+		good = needs->need[i].free_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].leaves_bytes <= PROTOCOL_AMOUNT_MAX &&
+		       needs->need[i].discards_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].comes_bytes <= PROTOCOL_AMOUNT_MAX;
+	return good;
+}
+
 /* Are the values of the body within bounds? Its size is known to be right. */
 static bool body_is_good(const struct protocol_message *m)
 {
@@ -120,11 +132,14 @@ static bool body_is_good(const struct protocol_message *m)
 		return ENDS(m->joined.role);
 	case PROTOCOL_TAKE:
 	case PROTOCOL_MADE:
+	case PROTOCOL_LEAVE:
 		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && m->amount.extent;
 	case PROTOCOL_GIVE:
 		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX;
 	case PROTOCOL_CREDIT:
 		return m->amount.bytes && m->amount.bytes <= PROTOCOL_AMOUNT_MAX && !m->amount.extent;
+	case PROTOCOL_RECALL:
+		return m->recall.bytes && m->recall.bytes <= PROTOCOL_AMOUNT_MAX && m->recall.size_bytes <= PROTOCOL_AMOUNT_MAX;
 	case PROTOCOL_CREDITED:
 	case PROTOCOL_TAKEN:
 		return m->verdict.granted <= 1 && ENDS(m->verdict.text);
@@ -151,14 +166,17 @@ static bool body_is_good(const struct protocol_message *m)
 		return m->inventory.bytes <= INVENTORY_BYTES_MAX && client_is_good(&m->inventory.client);
 	case PROTOCOL_ARRIVE:
 	case PROTOCOL_ASK_PHASE:
-		return m->arrive.timeout_ns <= INT64_MAX;
+		return m->arrive.timeout_ns <= INT64_MAX && m->arrive.devices.count <= PROTOCOL_DEVICES;
+	case PROTOCOL_STUCK:
+		return m->stuck.stuck <= 1;
 	case PROTOCOL_PHASE:
 		return m->phase.error < SUBLET_ERR_COUNT && ENDS(m->phase.text);
 	case PROTOCOL_STEP:
 		return m->step.step < PROTOCOL_STEP_COUNT && m->step.arrived <= 1 && m->step.timeout_ns <= INT64_MAX &&
 		       m->step.patience_ns <= INT64_MAX;
 	case PROTOCOL_STEPPED:
-		return m->stepped.step < PROTOCOL_STEP_COUNT && served_is_good(&m->stepped.served);
+		return m->stepped.step < PROTOCOL_STEP_COUNT && served_is_good(&m->stepped.served) && needs_are_good(&m->stepped.needs);
+	case PROTOCOL_RECALLED:
 	case PROTOCOL_TELL:
 	case PROTOCOL_ASK_INVENTORY:
 	case PROTOCOL_LIST:

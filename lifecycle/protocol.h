@@ -15,7 +15,7 @@
 #include "policy/decide.h"
 
 #define PROTOCOL_MAGIC 0x544c4253u /* "SBLT" */
-#define PROTOCOL_VERSION 3u
+#define PROTOCOL_VERSION 4u
 
 enum {
 	PROTOCOL_ROLE_BYTES = 68,     /* a policy's name has 64 letters at most */
@@ -23,6 +23,8 @@ enum {
 	PROTOCOL_TEXT_BYTES = 256,    /* one line */
 	PROTOCOL_ROWS_MAX = 64,	      /* objects in one message; more come in several */
 	PROTOCOL_RULES_MAX = 256,     /* objects named in one request */
+	PROTOCOL_UUID_BYTES = 16,     /* of a device */
+	PROTOCOL_DEVICES = 16,	      /* of one process; more than a node has */
 };
 #define PROTOCOL_AMOUNT_MAX (1ull << 50) /* more host bytes than there are; sums of them stay far from the end of 64 bits */
 #define PROTOCOL_ALL UINT32_MAX	 /* as an object's number: all of them; in a row: no policy says which it is */
@@ -79,7 +81,12 @@ struct message_joined {
 
 struct message_amount {
 	uint64_t bytes;	 /* above 0 */
-	uint64_t extent; /* MADE, TAKE: the client's number for it, above 0; GIVE: whose descriptor is closed, 0: there is none; else 0 */
+	uint64_t extent; /* MADE, TAKE, LEAVE: the client's number for it, above 0; GIVE: whose descriptor is closed, 0: there is none; else 0 */
+};
+
+struct message_recall {
+	uint64_t bytes;	     /* so many are needed, above 0 */
+	uint64_t size_bytes; /* in extents of this size, if there are any */
 };
 
 struct message_verdict {
@@ -164,13 +171,39 @@ enum protocol_step {
 	PROTOCOL_STEP_ROOM,    /* all processes have released: no more room will come. No answer */
 	PROTOCOL_STEP_REVERSE, /* back to where it was at the hold */
 	PROTOCOL_STEP_OPEN,    /* open the gate, unless there are holes */
+	PROTOCOL_STEP_EXCHANGE, /* before RELEASE, where host memory has no room for all: extent by extent, in both directions */
 	PROTOCOL_STEP_COUNT
+};
+
+/* On which devices a process is. */
+struct message_devices {
+	uint32_t count;
+	uint32_t spare; /* 0 */
+	unsigned char uuid[PROTOCOL_DEVICES][PROTOCOL_UUID_BYTES];
 };
 
 struct message_arrive {
 	uint32_t phase; /* number in the policy */
 	uint32_t spare; /* 0 */
 	uint64_t timeout_ns; /* for the barrier; 0: the policy's */
+	struct message_devices devices; /* of the process; of a command none: it means all */
+};
+
+/* What a barrier would do to one device, from one process. */
+struct message_need {
+	uint64_t free_bytes;   /* of the device, as this process sees it; 0: not asked */
+	uint64_t leaves_bytes; /* of the process's memory there */
+	uint64_t discards_bytes; /* of these, without a copy */
+	uint64_t comes_bytes;
+};
+
+struct message_needs {
+	struct message_devices devices;
+	struct message_need need[PROTOCOL_DEVICES]; /* of each of them */
+	uint64_t host_takes_bytes; /* extents that are needed */
+	uint64_t host_gives_bytes; /* extents that are needed no more when it is through */
+	uint64_t host_kept_bytes;  /* and such as are not needed now */
+	uint64_t largest_bytes;	   /* extent of what moves */
 };
 
 struct message_phase {
@@ -193,6 +226,13 @@ struct message_stepped {
 	uint32_t step;
 	uint32_t spare; /* 0 */
 	struct message_served served;
+	struct message_needs needs; /* PLAN and HOLD */
+};
+
+/* In an exchange: neither direction finds room (1), or one does again (0). */
+struct message_stuck {
+	uint32_t stuck;
+	uint32_t spare; /* 0 */
 };
 
 struct message_told {
@@ -219,6 +259,7 @@ struct protocol_message {
 		struct message_refused refused;
 		struct message_joined joined;
 		struct message_amount amount;
+		struct message_recall recall;
 		struct message_verdict verdict;
 		struct message_listed listed;
 		struct message_serve serve;
@@ -233,6 +274,7 @@ struct protocol_message {
 		struct message_phase phase;
 		struct message_step step;
 		struct message_stepped stepped;
+		struct message_stuck stuck;
 		struct message_inventory inventory;
 	};
 };

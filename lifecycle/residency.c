@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
+#include "lifecycle/pieces.h"
 
 /* Between two looks at a mark. A 256 MiB copy takes 5 ms, and others are queued behind it. */
 #define LOOK_NS 100000ull
@@ -93,10 +95,20 @@ static uint64_t hash_of(const struct host_extent *extent)
 	return XXH3_64bits((const void *)(uintptr_t)extent->address, extent->bytes);
 }
 
+void residency_note_hash(struct host_extent *extent)
+{
+	extent->hash = hash_of(extent);
+}
+
+bool residency_is_as_noted(const struct host_extent *extent)
+{
+	return extent->hash == hash_of(extent);
+}
+
 static void note_hashes(struct allocation *allocation, struct host_extent *list)
 {
 	for (; list; list = list->next)
-		list->hash = hash_of(list);
+		residency_note_hash(list);
 	allocation->hashed = true;
 }
 
@@ -108,7 +120,7 @@ static enum sublet_err check_hashes(struct lifecycle *lc, struct residency_move 
 	if (!move->verify || !allocation->hashed)
 		return SUBLET_OK;
 	for (const struct host_extent *extent = allocation->host; extent; extent = extent->next) {
-		if (hash_of(extent) != extent->hash) {
+		if (!residency_is_as_noted(extent)) {
 			move->mismatch = true;
 			__atomic_fetch_add(&lc->stats->verify_mismatches, 1, __ATOMIC_RELAXED);
 			errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0,
@@ -334,6 +346,7 @@ enum sublet_err residency_take(struct lifecycle *lc, struct residency_move *move
 
 enum sublet_err residency_prepare(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
 {
+	move->since_ns = clock_now_ns();
 	return residency_change(move->from, move->to)->prepare(lc, move, reterr);
 }
 
@@ -374,6 +387,7 @@ static void become(struct lifecycle *lc, struct residency_move *move, enum resid
 	}
 	if (!allocation->dead)
 		stats_moved(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->residency, to);
+	trace_note_become(lc, allocation, to, move->since_ns, move->failed);
 	allocation->residency = to;
 	allocation->buffer_id = ++lc->records.next_buffer_id;
 	ranked_unlock(&lc->records.lock);
@@ -421,7 +435,7 @@ enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *mo
 		arena_return(&lc->devices[allocation->device].arena, move->staging, allocation->span_bytes);
 		move->staging = 0;
 	}
-	if (allocation->backing.count)
+	if (allocation->backing.count && !pieces_between(allocation)) /* else extent by extent, as it becomes what it shall be */
 		result = backing_unmap(&allocation->backing, &lc->driver, allocation->address);
 	if (result != CUDA_SUCCESS)
 		return refused(lc, move, step, result, reterr);
@@ -475,7 +489,7 @@ static void replay_peers(struct lifecycle *lc, struct residency_move *move)
 	size_t count = access_of(lc, move, access, &move->generation);
 	CUresult result = CUDA_SUCCESS;
 
-	if (allocation->backing.count)
+	if (allocation->backing.count && !pieces_between(allocation))
 		result = lc->driver.MemSetAccess(allocation->address, allocation->span_bytes, access, count);
 	if (result != CUDA_SUCCESS)
 		log_limited(LOG_CONTEXT, LOG_WARN, WHOSE_DRIVER,

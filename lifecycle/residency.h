@@ -55,6 +55,7 @@ struct residency_move {
 	struct context_mark done; /* behind its copies */
 	bool copying;             /* submitted, not yet waited for */
 	bool begun, committed, skipped, failed; /* the mover's */
+	uint64_t since_ns;        /* its prepare began */
 	bool last_try;            /* of waiting for room (mover_wait_for_room) */
 	bool mismatch;            /* verify: the bytes are not those that were left */
 };
@@ -89,6 +90,10 @@ enum sublet_err residency_commit(struct lifecycle *lc, struct residency_move *mo
 
 /* Give back what was prepared. What the driver refuses to take is offered again by the reclaimer. */
 void residency_undo(struct lifecycle *lc, struct residency_move *move);
+
+/* Verify: the bytes of one extent, when they have come and before they leave. */
+void residency_note_hash(struct host_extent *extent);
+bool residency_is_as_noted(const struct host_extent *extent);
 
 /* The end of a move that nobody will want back, done or undone: host extents return to the pool, and the allocation is the
  * application's again, or the reclaimer's when it was freed meanwhile. Not to be looked at after. */

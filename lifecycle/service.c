@@ -12,9 +12,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "lifecycle/exchange.h"
 #include "lifecycle/gate.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/phase.h"
+#include "lifecycle/trace_note.h"
 
 #define HOLD_DEADLINE_NS 250000000ull
 #define HOLD_TIMEOUT_NS 30000000000ull
@@ -62,16 +64,18 @@ void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *, uint32
 }
 
 void service_set_wants(struct lifecycle *lc,
-	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg)
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg,
+	void (*says_stuck)(struct lifecycle *lc, bool stuck))
 {
 	lc->service.wants = wants;
 	lc->service.wants_arg = arg;
+	lc->service.says_stuck = says_stuck;
 }
 
 void service_forget(struct service *service)
 {
 	service->head = service->tail = NULL;
-	service->wanted = service->busy = service->held = false;
+	service->wanted = service->recalled = service->busy = service->held = false;
 	service->stop = service->ending = true;
 	service->thread = SERVICE_STOPPED;
 }
@@ -182,7 +186,7 @@ static const char *verb_name(enum service_verb verb)
 
 static bool moves(enum protocol_step step)
 {
-	return step == PROTOCOL_STEP_RELEASE || step == PROTOCOL_STEP_ACQUIRE || step == PROTOCOL_STEP_REVERSE;
+	return step == PROTOCOL_STEP_EXCHANGE || step == PROTOCOL_STEP_RELEASE || step == PROTOCOL_STEP_ACQUIRE || step == PROTOCOL_STEP_REVERSE;
 }
 
 /* All processes are held or none is: one try here, the barrier has the next one made by all. */
@@ -240,6 +244,7 @@ static enum sublet_err serve(struct lifecycle *lc, const struct service_request 
 	err = hold(lc, HOLD_DEADLINE_NS, request->timeout_ns, reterr);
 	if (err)
 		return err;
+	exchange_settle(lc);
 	err = mover_move(lc, &move, report, reterr);
 	open_unless_holes(lc, report->holes);
 	log_say(LOG_RESIDENCY, LOG_INFO, WHOSE_NONE, "%s: %s in %u allocations moved in %llu ms, %u failed, %s",
@@ -294,6 +299,7 @@ static void refuse_at_the_end(struct lifecycle *lc, enum sublet_err err, uint64_
 
 static void serve_waiting(struct lifecycle *lc)
 {
+	const uint64_t begun_ns = clock_now_ns();
 	struct move_report host, empty;
 	struct errinfo error = {0};
 	char host_size[16], empty_size[16];
@@ -303,9 +309,11 @@ static void serve_waiting(struct lifecycle *lc)
 	if (!lc->service.held || (clock_now_ns() < lc->service.barrier_until_ns && !is_ending(lc)))
 		return;
 	lc->service.barrier_until_ns = 0; /* what it left is served now, so its steps come too late */
+	exchange_settle(lc);
 	err = fill_holes(lc, RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_DEVICE, &host, &error);
 	err_empty = fill_holes(lc, RESIDENCY_EMPTY, RESIDENCY_DEVICE, RESIDENCY_PARKED, &empty, err ? NULL : &error);
 	open_unless_holes(lc, empty.holes);
+	trace_note_soft_service(lc, begun_ns, host.moved_bytes + empty.moved_bytes, err ? err : err_empty);
 	if (!lc->service.held)
 		log_say(LOG_RESIDENCY, is_ending(lc) ? LOG_INFO : LOG_WARN, WHOSE_FRAMEWORK,
 			"the gate opens for those that wait in front of it: %s came back from host memory, %s of fresh pages were made",
@@ -340,7 +348,7 @@ static bool wait_for_work(struct service *service)
 	bool tried = service->wanted;
 
 	while (!service->stop && !service->head) {
-		if (service->wanted && !tried)
+		if (service->recalled || (service->wanted && !tried))
 			return true;
 		if (tried) {
 			wait_changed(service, SERVICE_SOFT_AFTER_NS);
@@ -364,15 +372,19 @@ static void *service_main(void *arg)
 		lc->config.thread_begins();
 	ranked_lock(&service->lock);
 	while (wait_for_work(service)) {
-		struct service_job *job = next_job(service);
+		const bool recalled = service->recalled;
+		struct service_job *job = recalled ? NULL : next_job(service);
 
+		service->recalled = false;
 		service->busy = true;
 		ranked_unlock(&service->lock);
 		/* For good: no thread but this one makes these calls. */
 		if (!entered)
 			driver_enter(&lc->driver, &scope);
 		entered = true;
-		if (job)
+		if (recalled)
+			host_pool_let_go(lc);
+		else if (job)
 			job->err = serve(lc, job->request, job->report, job->error);
 		else
 			serve_waiting(lc);
@@ -433,6 +445,19 @@ enum sublet_err service_do(struct lifecycle *lc, const struct service_request *r
 	}
 	ranked_unlock(&service->lock);
 	return job.err;
+}
+
+bool service_let_go(struct lifecycle *lc)
+{
+	struct service *service = &lc->service;
+	bool runs;
+
+	ranked_lock(&service->lock);
+	runs = service->thread == SERVICE_RUNNING && !service->stop;
+	service->recalled |= runs;
+	pthread_cond_broadcast(&service->changed);
+	ranked_unlock(&service->lock);
+	return runs;
 }
 
 /* Caller holds the lock. */

@@ -41,6 +41,7 @@ struct service_request {
 	uint32_t phase;
 	bool arrived;
 	uint64_t patience_ns; /* STEP_HOLD: calls that wait are served after that, whatever the barrier does */
+	struct message_needs *needs; /* STEP_PLAN, STEP_HOLD: filled */
 };
 
 enum service_thread { SERVICE_NO_THREAD, SERVICE_RUNNING, SERVICE_STOPPED };
@@ -50,6 +51,7 @@ struct service {
 	pthread_cond_t changed;  /* a job came or is done, something is wanted, the thread stops */
 	struct service_job *head, *tail; /* under lock */
 	bool wanted; /* a gated call waits; under lock */
+	bool recalled; /* host extents are; under lock */
 	bool stop;   /* the thread is to end; under lock */
 	bool ending; /* the process ends: no request any more; under lock */
 	uint64_t end_ns; /* when waiting calls are refused; 0: none has waited yet; the thread's */
@@ -65,6 +67,8 @@ struct service {
 	/* Where an allocation shall be in a phase; NULL: where it is. */
 	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived);
 	void *wants_arg;
+	void (*says_stuck)(struct lifecycle *lc, bool stuck); /* exchange.h */
+	bool exchanges; /* this barrier does, so the way back does too; the thread's */
 };
 
 /* After gate_init. */
@@ -84,13 +88,18 @@ void service_forget(struct service *service);
 void service_set_policy(struct lifecycle *lc, bool (*may_discard)(void *arg, uint32_t rule), void *arg);
 /* Who says what a phase wants (phase.h). Before the first request. */
 void service_set_wants(struct lifecycle *lc,
-	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg);
+	enum residency (*wants)(void *arg, const struct allocation *allocation, uint32_t phase, bool arrived), void *arg,
+	void (*says_stuck)(struct lifecycle *lc, bool stuck));
 
 /* Do @request and wait for the outcome; on any thread, no lock held, not inside a gated call. Nothing to do is success without a
  * hold. *ret_report is filled in any case. Errors of gate_hold and mover_move; INVALID: the object may not be discarded;
  * or a barrier is under way; SYSTEM: no thread, or the process ends. */
 enum sublet_err service_do(struct lifecycle *lc, const struct service_request *request, struct move_report *ret_report,
 	struct errinfo *reterr);
+
+/* Have the thread let go of the host extents that are recalled (host_pool.h), between two moves when it is at one. False: there is no
+ * thread, as nothing has been moved yet or the process ends. */
+bool service_let_go(struct lifecycle *lc);
 
 /* Is the gate shut until somebody restores or parks what is away? */
 bool service_held(struct lifecycle *lc);

@@ -109,6 +109,8 @@ static const char *step_text(uint32_t step)
 	switch (step) {
 	case PROTOCOL_STEP_RELEASE:
 		return "left the device";
+	case PROTOCOL_STEP_EXCHANGE:
+		return "changed places, extent by extent";
 	case PROTOCOL_STEP_ACQUIRE:
 		return "came to the device";
 	default:
@@ -136,7 +138,7 @@ static void print_row(const struct message_outcome *row)
 static json_t *json_row(const struct message_outcome *row)
 {
 	static const char *const words[PROTOCOL_STEP_COUNT] = {
-		[PROTOCOL_STEP_RELEASE] = "release", [PROTOCOL_STEP_ACQUIRE] = "acquire", [PROTOCOL_STEP_REVERSE] = "reverse"};
+		[PROTOCOL_STEP_EXCHANGE] = "exchange", [PROTOCOL_STEP_RELEASE] = "release", [PROTOCOL_STEP_ACQUIRE] = "acquire", [PROTOCOL_STEP_REVERSE] = "reverse"};
 	json_t *json = json_object();
 
 	json_object_set_new(json, "pid", json_integer(row->pid));

@@ -31,7 +31,11 @@ objects:
   - {name: rollout_weights, match: {role: rollout}, class: permanent, resident: [rollout], otherwise: offload}
   - {name: train_state, match: {role: train}, class: permanent, resident: [train], otherwise: offload}
 """
-STEPS = ["PLAN", "HOLD", "REOPEN", "RELEASE", "ACQUIRE", "ROOM", "REVERSE", "OPEN"]
+STEPS = ["PLAN", "HOLD", "REOPEN", "RELEASE", "ACQUIRE", "ROOM", "REVERSE", "OPEN", "EXCHANGE"]
+
+
+DEVICES = struct.pack("<264x")  # struct message_devices: none
+NEEDS = DEVICES + struct.pack("<544x")
 
 
 class Double(ProcessPeer):
@@ -80,7 +84,7 @@ class Double(ProcessPeer):
             return
         error, moved, text = (3, 0, what.encode()) if isinstance(what, str) else (0, what, b"")
         served = struct.pack("<IIIIIIQQQQQQ256s", error, 1 if moved else 0, 0, 0, 0, 0, moved, 0, 0, 0, 1000, 1000, text)
-        self.send(message("STEPPED", struct.pack("<II", STEPS.index(step), 0) + served, serial=barrier))
+        self.send(message("STEPPED", struct.pack("<II", STEPS.index(step), 0) + served + NEEDS, serial=barrier))
 
 
 class Case(session.Case):
@@ -270,7 +274,7 @@ class Fails(Case):
         double = self.given_double(b"rollout", PLAN="silent")
         command = Peer(self.session)
         command.join()
-        command.send(message("ASK_PHASE", struct.pack("<IIQ", 1, 0, 0), serial=2))
+        command.send(message("ASK_PHASE", struct.pack("<IIQ", 1, 0, 0) + DEVICES, serial=2))
         self.eventually(lambda: double.asked == ["PLAN"])
         command.socket.shutdown(socket.SHUT_RD)
         double.answers.clear()

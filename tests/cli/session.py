@@ -16,7 +16,9 @@ import harness
 HOLDER = os.environ["SUBLET_TEST_HOLDER"]
 PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
 
-MAGIC, VERSION = 0x544C4253, 3
+MAGIC = 0x544C4253
+with open(os.path.join(harness.SOURCE, "lifecycle/protocol.h")) as text:
+    VERSION = int(re.search(r"PROTOCOL_VERSION (\d+)u", text.read()).group(1))
 HEADER = struct.Struct("<IHHIIQ")
 CLIENT, CONTROL = 1, 2
 SERVED_HEAD, SERVED_TEXT = 72, 256  # struct message_served: bytes up to its text, and of that

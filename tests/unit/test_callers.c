@@ -307,8 +307,10 @@ static void where_the_quick_way_of_reading_is_refused_there_are_frames(void **st
 		read_below(plugin, "plain_outer", &after);
 		if (frame_at(&after, "libplain.so:plain_middle", 0) < 0 || after.count != before.count)
 			_exit(1);
-		/* and what is met for the first time */
-		_exit(strcmp(native_text((uintptr_t)qsort + 1), "libc.so.6:qsort") == 0 ? 0 : 2);
+		/* and what is met for the first time; by the handle, as a sanitizer has a qsort of its own */
+		_exit(strcmp(native_text((uintptr_t)dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "qsort") + 1), "libc.so.6:qsort") == 0
+			      ? 0
+			      : 2);
 	}
 	assert_int_equal(status_of_child(pid), 0);
 }
@@ -400,11 +402,13 @@ static void a_stack_that_is_too_small_for_the_reader_is_not_read(void **state)
 {
 	struct asked asked;
 
+#ifndef __SANITIZE_THREAD__ /* which gives every thread a larger one */
 	ask_on_a_stack_of((size_t)sysconf(_SC_THREAD_STACK_MIN), &asked);
 	assert_int_equal(asked.error, 4711);
 	assert_int_equal(asked.caller.stack_count, 0);
 	assert_int_equal(asked.caller.python_count, 0);
 	assert_non_null(asked.caller.thread);
+#endif
 	ask_on_a_stack_of(256 * 1024, &asked);
 	assert_int_equal(asked.error, 4711);
 	assert_true(asked.caller.stack_count > 0);

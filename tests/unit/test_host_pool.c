@@ -209,7 +209,7 @@ static void made(void *arg, uint64_t bytes, uint64_t extent, int fd)
 
 static void join(struct session *of)
 {
-	const struct host_pool_hooks hooks = {credit, give, take, made, of};
+	const struct host_pool_hooks hooks = {.credit = credit, .give = give, .take = take, .made = made, .arg = of};
 
 	host_pool_set_hooks(&fixture_lc.host_pool, &hooks);
 }

@@ -51,7 +51,7 @@ static int setup_phase(void **state)
 {
 	if (setup(state))
 		return -1;
-	service_set_wants(&fixture_lc, wants, NULL);
+	service_set_wants(&fixture_lc, wants, NULL, NULL);
 	wanted[0] = RESIDENCY_HOST;
 	return 0;
 }

@@ -42,9 +42,12 @@ static void given_message(struct protocol_message *message, enum protocol_type t
 	protocol_begin(message, type, 7);
 	if (type == PROTOCOL_HELLO)
 		message->hello.peer = PEER_CLIENT;
-	if (type == PROTOCOL_CREDIT || type == PROTOCOL_GIVE || type == PROTOCOL_TAKE || type == PROTOCOL_MADE)
+	if (type == PROTOCOL_CREDIT || type == PROTOCOL_GIVE || type == PROTOCOL_TAKE || type == PROTOCOL_MADE ||
+		type == PROTOCOL_LEAVE)
 		message->amount.bytes = 1;
-	if (type == PROTOCOL_TAKE || type == PROTOCOL_MADE)
+	if (type == PROTOCOL_RECALL)
+		message->recall.bytes = 1;
+	if (type == PROTOCOL_TAKE || type == PROTOCOL_MADE || type == PROTOCOL_LEAVE)
 		message->amount.extent = 1;
 	if (type == PROTOCOL_LISTED || type == PROTOCOL_OBJECTS)
 		message->listed.count = 3;
@@ -156,6 +159,13 @@ static void values_out_of_range_are_refused(void **state)
 	} while (0)
 	REFUSED(HELLO, UP, m.hello.peer = 0);
 	REFUSED(HELLO, UP, m.hello.peer = 3);
+	REFUSED(ARRIVE, UP, m.arrive.devices.count = PROTOCOL_DEVICES + 1);
+	REFUSED(STUCK, UP, m.stuck.stuck = 2);
+	REFUSED(STEPPED, UP, m.stepped.needs.devices.count = PROTOCOL_DEVICES + 1);
+	REFUSED(STEPPED, UP, m.stepped.needs.host_takes_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(RECALL, DOWN, m.recall.bytes = 0);
+	REFUSED(RECALL, DOWN, m.recall.size_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(LEAVE, UP, m.amount.extent = 0);
 	REFUSED(HELLO, UP, m.hello.host_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(HELLO, UP, memset(m.hello.role, 'r', sizeof(m.hello.role)));
 	REFUSED(HELLO, UP, memset(m.hello.command, 'c', sizeof(m.hello.command)));
