@@ -82,6 +82,7 @@ enum trace_text_kind {
 	TRACE_TEXT_OBJECT = 1,
 	TRACE_TEXT_PHASE,
 	TRACE_TEXT_ROLE,
+	TRACE_TEXT_DEVICE, /* "NUMBER UUID", as this process numbers it, and in hexadecimal digits */
 	TRACE_TEXT_SITE, /* who allocates: lines "library: ", "thread: ", "tag: ", "stack: ", "python: ", innermost frame first */
 };
 

@@ -21,6 +21,20 @@ static uint64_t since(uint64_t begun_ns)
 	return begun_ns && now > begun_ns ? now - begun_ns : 0;
 }
 
+/* Every process numbers the devices in its own way (CUDA_VISIBLE_DEVICES). */
+static void note_device(struct lifecycle *lc, int device)
+{
+	char text[16 + 2 * sizeof(CUuuid)];
+	int used = snprintf(text, sizeof(text), "%d ", device);
+	CUuuid uuid;
+
+	if (!trace_is_on(&lc->trace) || !lc->driver.DeviceGetUuid || lc->driver.DeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
+		return;
+	for (size_t i = 0; i < sizeof(uuid.bytes); i++)
+		used += snprintf(text + used, sizeof(text) - (size_t)used, "%02x", (unsigned char)uuid.bytes[i]);
+	trace_text(&lc->trace, TRACE_TEXT_DEVICE, text, (uint32_t)used);
+}
+
 void trace_note_begin(struct lifecycle *lc)
 {
 	const struct trace_config config = {.folder = lc->config.trace_folder, .writer = TRACE_WRITER_PROCESS, .role = lc->stats->role,
@@ -33,6 +47,8 @@ void trace_note_begin(struct lifecycle *lc)
 	row.extra = (uint32_t)lc->driver.version;
 	row.bytes = (uint64_t)lc->device_count;
 	trace_put(&lc->trace, TRACE_BEGIN, row);
+	for (int d = 0; d < lc->device_count; d++)
+		note_device(lc, d);
 }
 
 void trace_note_end(struct lifecycle *lc)
