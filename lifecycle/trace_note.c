@@ -45,7 +45,6 @@ void trace_note_begin(struct lifecycle *lc)
 	if (trace_open(&lc->trace, &config, &error))
 		log_say(LOG_STATS, LOG_WARN, WHOSE_NONE, "nothing is traced: %s", error.text);
 	row.extra = (uint32_t)lc->driver.version;
-	row.bytes = (uint64_t)lc->device_count;
 	trace_put(&lc->trace, TRACE_BEGIN, row);
 	for (int d = 0; d < lc->device_count; d++)
 		note_device(lc, d);
