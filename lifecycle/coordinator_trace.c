@@ -22,12 +22,12 @@ void coordinator_trace_begin(struct coordinator *c, const char *folder, uint64_t
 		log_say(LOG_SESSION, LOG_WARN, WHOSE_NONE, "the coordinator's part is not traced: %s", error.text);
 	if (c->policy_bytes)
 		trace_policy(&c->trace, 0, c->policy.phases_count, name_of, &c->policy);
-	trace_put(&c->trace, TRACE_SERVING, trace_row_none());
+	trace_put_plain(&c->trace, TRACE_SERVING);
 }
 
 void coordinator_trace_end(struct coordinator *c)
 {
-	trace_put(&c->trace, TRACE_STOPPED, trace_row_none());
+	trace_put_plain(&c->trace, TRACE_STOPPED);
 	trace_end(&c->trace);
 	trace_close(&c->trace);
 }
@@ -43,7 +43,7 @@ void coordinator_trace_peer(struct coordinator *c, enum trace_event event, const
 	row.phase = trace_phase(&c->trace, phase);
 	if (event == TRACE_JOINED && peer->role[0])
 		row.object = trace_text(&c->trace, TRACE_TEXT_ROLE, peer->role, (uint32_t)strlen(peer->role));
-	trace_put(&c->trace, event, row);
+	trace_put(&c->trace, event, &row);
 }
 
 static struct trace_row barrier_row(const struct coordinator *c, bool failed, uint64_t since_ns, uint64_t now)
@@ -69,7 +69,7 @@ void coordinator_trace_step(struct coordinator *c)
 	row = barrier_row(c, barrier->failed, barrier->step_since_ns > barrier->since_ns ? barrier->step_since_ns : barrier->since_ns, now);
 	row.object = barrier->step;
 	barrier->step_since_ns = now;
-	trace_put(&c->trace, TRACE_BARRIER_STEP, row);
+	trace_put(&c->trace, TRACE_BARRIER_STEP, &row);
 }
 
 void coordinator_trace_barrier(struct coordinator *c)
@@ -83,5 +83,5 @@ void coordinator_trace_barrier(struct coordinator *c)
 	row.bytes = barrier->moved_bytes;
 	if (barrier->good)
 		trace_set_phase(&c->trace, barrier->to);
-	trace_put(&c->trace, TRACE_BARRIER, row);
+	trace_put(&c->trace, TRACE_BARRIER, &row);
 }

@@ -18,6 +18,10 @@
 
 #define NS_PER_SECOND 1000000000ll
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 enum { PATH_BYTES = 4096, PATH_SHOWN = 120 };
 
 /* ---- the file ---- */
@@ -143,7 +147,7 @@ enum sublet_err trace_open(struct trace *trace, const struct trace_config *confi
 		error = errno;
 	}
 	if (fd >= 0) {
-		mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+		mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		error = errno;
 		close(fd);
 		if (mapped == MAP_FAILED)
@@ -152,6 +156,8 @@ enum sublet_err trace_open(struct trace *trace, const struct trace_config *confi
 	if (mapped == MAP_FAILED)
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "%s in trace folder '%.*s'; %s", text_of_errno(error), PATH_SHOWN,
 			config->folder, remedy(error));
+	/* here and not in an event; MAP_POPULATE makes pages of a shared file readable only. Before Linux 5.14 each page's first event does it. */
+	madvise(mapped, bytes, MADV_POPULATE_WRITE);
 	fill_header(mapped, config, rows_count);
 	trace->mapped_bytes = bytes;
 	trace->texts = (char *)mapped + TRACE_HEADER_BYTES;
@@ -201,28 +207,38 @@ static uint32_t own_thread(void)
 	return thread;
 }
 
-void trace_put(struct trace *trace, enum trace_event event, struct trace_row row)
+void trace_put(struct trace *trace, enum trace_event event, const struct trace_row *row)
 {
 	struct trace_header *header = __atomic_load_n(&trace->header, __ATOMIC_ACQUIRE);
 	struct trace_row *place;
-	uint64_t number;
+	uint64_t number, time_ns;
+	uint32_t phase, thread;
 
 	if (!header)
 		return;
-	row.event = (uint8_t)event;
-	row.thread = own_thread();
-	row.spare = 0;
-	row.check = 0;
-	if (row.phase == TRACE_NO_TEXT)
-		row.phase = __atomic_load_n(&trace->phase, __ATOMIC_RELAXED);
+	phase = row->phase == TRACE_NO_TEXT ? __atomic_load_n(&trace->phase, __ATOMIC_RELAXED) : row->phase;
+	thread = own_thread();
 	number = __atomic_fetch_add(&header->claimed, 1, __ATOMIC_RELAXED);
 	place = &trace->rows[number & trace->mask];
-	row.time_ns = clock_now_ns();
-	row.sequence = 0;
-	row.check = trace_check(&row, number + 1);
 	__atomic_store_n(&place->sequence, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE); /* invalid before anything else of it changes */
-	memcpy((char *)place + sizeof(place->sequence), (char *)&row + sizeof(row.sequence), sizeof(row) - sizeof(row.sequence));
+	time_ns = clock_now_ns();
+	/* one by one: a copy of the whole would wait until the small stores that made @row can be read as large ones */
+	place->time_ns = time_ns;
+	place->bytes = row->bytes;
+	place->allocation = row->allocation;
+	place->duration_ns = row->duration_ns;
+	place->object = row->object;
+	place->phase = phase;
+	place->thread = thread;
+	place->extra = row->extra;
+	place->device = row->device;
+	place->event = (uint8_t)event;
+	place->from = row->from;
+	place->to = row->to;
+	place->spare = 0;
+	/* of what was meant: what is there may be a mixture already */
+	place->check = trace_check(row, number + 1, time_ns, event, phase, thread);
 	__atomic_store_n(&place->sequence, number + 1, __ATOMIC_RELEASE);
 }
 

@@ -53,15 +53,23 @@ static inline bool trace_is_on(const struct trace *trace)
 	return __atomic_load_n(&trace->header, __ATOMIC_ACQUIRE) != NULL;
 }
 
-/* Write @row: its bytes, allocation, duration_ns, object, extra, device, from and to are the caller's, and `phase` where it is not
+/* Write @row (borrowed): its bytes, allocation, duration_ns, object, extra, device, from and to are the caller's, and `phase` where it is not
  * TRACE_NO_TEXT; the rest is filled in. Any thread, under any lock. */
-void trace_put(struct trace *trace, enum trace_event event, struct trace_row row);
+void trace_put(struct trace *trace, enum trace_event event, const struct trace_row *row);
 
 /* A row that is about nothing yet. */
 static inline struct trace_row trace_row_none(void)
 {
 	return (struct trace_row){.object = TRACE_NO_TEXT, .phase = TRACE_NO_TEXT, .device = TRACE_NO_DEVICE, .from = TRACE_NO_PLACE,
 		.to = TRACE_NO_PLACE};
+}
+
+/* One that is about nothing but itself. */
+static inline void trace_put_plain(struct trace *trace, enum trace_event event)
+{
+	const struct trace_row row = trace_row_none();
+
+	trace_put(trace, event, &row);
 }
 
 /* Append a text of @bytes. Its number, or TRACE_NO_TEXT where there is no room (counted) or no trace. Takes RANK_TRACE. */

@@ -93,18 +93,17 @@ struct trace_text {
 	/* the text, filled up to a multiple of 8 */
 };
 
-/* Over all words of @row but `sequence`, whose part is @sequence, and with `check` as 0. */
-static inline uint16_t trace_check(const struct trace_row *row, uint64_t sequence)
+/* Over all of a row but `check` and `spare`: what @row says, and what it does not say yet while it is being written. A sum of products,
+ * none of which waits for another. */
+static inline uint16_t trace_check(const struct trace_row *row, uint64_t sequence, uint64_t time_ns, uint32_t event, uint32_t phase,
+	uint32_t thread)
 {
-	uint64_t sum = sequence * 0x9e3779b97f4a7c15ull;
+	const uint64_t small = (uint64_t)row->device << 32 | (uint64_t)event << 16 | (uint64_t)row->from << 8 | (uint64_t)row->to;
+	const uint64_t sum = sequence * 0x9e3779b97f4a7c15ull + time_ns * 0xbf58476d1ce4e5b9ull + row->bytes * 0x94d049bb133111ebull +
+			     row->allocation * 0xd6e8feb86659fd93ull + row->duration_ns * 0xc2b2ae3d27d4eb4full +
+			     ((uint64_t)row->object << 32 | phase) * 0x165667b19e3779f9ull +
+			     ((uint64_t)thread << 32 | row->extra) * 0xff51afd7ed558ccdull + small * 0xc4ceb9fe1a85ec53ull;
 
-	sum = (sum ^ row->time_ns) * 0x9e3779b97f4a7c15ull;
-	sum ^= row->bytes + (row->allocation << 17) + (row->allocation >> 47) + (row->duration_ns << 31) + (row->duration_ns >> 33);
-	sum = (sum ^ ((uint64_t)row->object << 32 | row->phase)) * 0x9e3779b97f4a7c15ull;
-	sum ^= ((uint64_t)row->thread << 32 | row->extra);
-	sum = (sum ^ ((uint64_t)row->device << 32 | (uint64_t)row->event << 24 | (uint64_t)row->from << 16 | (uint64_t)row->to << 8 |
-			 row->spare)) *
-	      0x9e3779b97f4a7c15ull;
 	return (uint16_t)(sum >> 48);
 }
 

@@ -45,7 +45,7 @@ void trace_note_begin(struct lifecycle *lc)
 	if (trace_open(&lc->trace, &config, &error))
 		log_say(LOG_STATS, LOG_WARN, WHOSE_NONE, "nothing is traced: %s", error.text);
 	row.extra = (uint32_t)lc->driver.version;
-	trace_put(&lc->trace, TRACE_BEGIN, row);
+	trace_put(&lc->trace, TRACE_BEGIN, &row);
 	for (int d = 0; d < lc->device_count; d++)
 		note_device(lc, d);
 }
@@ -53,7 +53,7 @@ void trace_note_begin(struct lifecycle *lc)
 void trace_note_end(struct lifecycle *lc)
 {
 	trace_note_native(lc, true);
-	trace_put(&lc->trace, TRACE_END, trace_row_none());
+	trace_put_plain(&lc->trace, TRACE_END);
 	trace_end(&lc->trace);
 }
 
@@ -122,14 +122,14 @@ void trace_note_allocated(struct lifecycle *lc, const struct allocation *allocat
 		return;
 	row = row_of_allocation(lc, allocation);
 	row.extra = not_asked_for(allocation->span_bytes, allocation->size_bytes);
-	trace_put(&lc->trace, TRACE_ALLOCATE, row);
+	trace_put(&lc->trace, TRACE_ALLOCATE, &row);
 	trace_note_native(lc, false);
 	if (!allocation->site)
 		return;
 	row = trace_row_none();
 	row.object = text_of_site(lc, allocation->site);
 	row.allocation = allocation->serial;
-	trace_put(&lc->trace, TRACE_SITE, row);
+	trace_put(&lc->trace, TRACE_SITE, &row);
 }
 
 void trace_note_object(struct lifecycle *lc, const struct allocation *allocation)
@@ -140,7 +140,7 @@ void trace_note_object(struct lifecycle *lc, const struct allocation *allocation
 		return;
 	row = row_of_allocation(lc, allocation);
 	row.extra = not_asked_for(allocation->span_bytes, allocation->size_bytes);
-	trace_put(&lc->trace, TRACE_OBJECT, row);
+	trace_put(&lc->trace, TRACE_OBJECT, &row);
 }
 
 void trace_note_become(struct lifecycle *lc, const struct allocation *allocation, enum residency to, uint64_t since_ns, bool way_back)
@@ -154,7 +154,7 @@ void trace_note_become(struct lifecycle *lc, const struct allocation *allocation
 	row.to = (uint8_t)to;
 	row.extra = way_back;
 	row.duration_ns = since(since_ns);
-	trace_put(&lc->trace, TRACE_MOVE, row);
+	trace_put(&lc->trace, TRACE_MOVE, &row);
 }
 
 static const char *name_of(const void *arg, enum trace_text_kind kind, uint32_t number)
@@ -184,7 +184,7 @@ static void note_view(struct lifecycle *lc, const struct allocation_view *view, 
 		row.to = (uint8_t)view->residency;
 		row.extra = not_asked_for(view->span_bytes, view->size_bytes);
 	}
-	trace_put(&lc->trace, event, row);
+	trace_put(&lc->trace, event, &row);
 	trace_note_native(lc, false);
 }
 
@@ -205,7 +205,7 @@ void trace_note_given_back(struct lifecycle *lc, const struct allocation *alloca
 	if (!trace_is_on(&lc->trace))
 		return;
 	row = row_of(lc, allocation->serial, allocation->device, RULE_NONE, bytes);
-	trace_put(&lc->trace, TRACE_GIVEN, row);
+	trace_put(&lc->trace, TRACE_GIVEN, &row);
 }
 
 void trace_note_move_failed(struct lifecycle *lc, const struct residency_move *move, const struct errinfo *error)
@@ -219,7 +219,7 @@ void trace_note_move_failed(struct lifecycle *lc, const struct residency_move *m
 	row.to = (uint8_t)move->to;
 	row.extra = (uint32_t)error->code;
 	row.duration_ns = since(move->since_ns);
-	trace_put(&lc->trace, TRACE_MOVE_FAILED, row);
+	trace_put(&lc->trace, TRACE_MOVE_FAILED, &row);
 }
 
 /* ---- gate and phases ---- */
@@ -233,7 +233,7 @@ static void note_time(struct lifecycle *lc, enum trace_event event, uint64_t beg
 	row.duration_ns = since(begun_ns);
 	row.bytes = bytes;
 	row.extra = extra;
-	trace_put(&lc->trace, event, row);
+	trace_put(&lc->trace, event, &row);
 }
 
 void trace_note_held(struct lifecycle *lc, uint64_t begun_ns, enum sublet_err err)
@@ -257,11 +257,11 @@ void trace_note_joined(struct lifecycle *lc, const char *role)
 
 	if (!trace_is_on(&lc->trace))
 		return;
-	trace_put(&lc->trace, TRACE_JOIN, row);
+	trace_put(&lc->trace, TRACE_JOIN, &row);
 	if (!*role)
 		return;
 	row.object = trace_text(&lc->trace, TRACE_TEXT_ROLE, role, (uint32_t)strlen(role));
-	trace_put(&lc->trace, TRACE_ROLE, row);
+	trace_put(&lc->trace, TRACE_ROLE, &row);
 }
 
 void trace_note_phase(struct lifecycle *lc, uint32_t phase)
@@ -269,7 +269,7 @@ void trace_note_phase(struct lifecycle *lc, uint32_t phase)
 	if (!trace_is_on(&lc->trace))
 		return;
 	trace_set_phase(&lc->trace, phase);
-	trace_put(&lc->trace, TRACE_PHASE, trace_row_none());
+	trace_put_plain(&lc->trace, TRACE_PHASE);
 	trace_note_native(lc, true);
 }
 
@@ -281,7 +281,7 @@ void trace_note_waited(struct lifecycle *lc, uint32_t phase, uint64_t begun_ns)
 		return;
 	row.phase = trace_phase(&lc->trace, phase);
 	row.duration_ns = since(begun_ns);
-	trace_put(&lc->trace, TRACE_WAITED, row);
+	trace_put(&lc->trace, TRACE_WAITED, &row);
 }
 
 void trace_note_step(struct lifecycle *lc, uint64_t barrier, const struct message_step *step, const struct message_stepped *stepped,
@@ -297,7 +297,7 @@ void trace_note_step(struct lifecycle *lc, uint64_t barrier, const struct messag
 	row.bytes = stepped->served.moved_bytes;
 	row.extra = stepped->served.error;
 	row.duration_ns = since(begun_ns);
-	trace_put(&lc->trace, TRACE_STEP, row);
+	trace_put(&lc->trace, TRACE_STEP, &row);
 	trace_note_native(lc, true);
 }
 
@@ -326,7 +326,7 @@ void trace_note_native(struct lifecycle *lc, bool at_once)
 			if (kind != STATS_NATIVE_PINNED)
 				row.bytes += __atomic_load_n(&lc->stats->device[d].native[kind].bytes, __ATOMIC_RELAXED);
 		if (__atomic_exchange_n(&lc->trace_native_bytes[d], row.bytes, __ATOMIC_RELAXED) != row.bytes)
-			trace_put(&lc->trace, TRACE_NATIVE, row);
+			trace_put(&lc->trace, TRACE_NATIVE, &row);
 	}
 }
 
@@ -347,7 +347,7 @@ void trace_note_device_free(struct lifecycle *lc)
 				row.device = (uint16_t)d;
 				row.bytes = free_bytes;
 				row.extra = (uint32_t)(total >> 20);
-				trace_put(&lc->trace, TRACE_DEVICE_FREE, row);
+				trace_put(&lc->trace, TRACE_DEVICE_FREE, &row);
 			}
 			lc->driver.CtxPopCurrent(&popped);
 		}

@@ -183,10 +183,8 @@ const char *trace_file_text(const struct trace_file *file, enum trace_text_kind 
 /* Is it a row, whichever: in its place, whole, of a known event? */
 static bool is_whole(const struct trace_row *row)
 {
-	struct trace_row plain = *row;
-
-	plain.check = 0;
-	return row->sequence && row->event < TRACE_EVENT_COUNT && trace_check(&plain, row->sequence) == row->check;
+	return row->sequence && row->event < TRACE_EVENT_COUNT && 
+	       trace_check(row, row->sequence, row->time_ns, row->event, row->phase, row->thread) == row->check;
 }
 
 static uint64_t oldest_row(const struct trace_header *header)

@@ -81,7 +81,7 @@ static void write_rows(struct trace *trace, uint64_t count)
 
 		row.bytes = i;
 		row.allocation = i * 3;
-		trace_put(trace, TRACE_NATIVE, row);
+		trace_put(trace, TRACE_NATIVE, &row);
 	}
 }
 
@@ -120,8 +120,8 @@ static void rows_come_back_as_they_were_written(void **state)
 	open_trace(&trace, ROWS);
 	assert_int_equal(trace_text(&trace, TRACE_TEXT_ROLE, "train", 5), 0);
 	assert_int_equal(trace_text(&trace, TRACE_TEXT_SITE, site, sizeof(site) - 1), 1);
-	trace_put(&trace, TRACE_MOVE, row);
-	trace_put(&trace, TRACE_NATIVE, trace_row_none());
+	trace_put(&trace, TRACE_MOVE, &row);
+	trace_put_plain(&trace, TRACE_NATIVE);
 	trace_end(&trace);
 	open_file(&file);
 	assert_int_equal(read_all(&file, rows, 4), 2);
@@ -462,7 +462,7 @@ static void rows_of_two_policies_keep_their_names_apart(void **state)
 	assert_int_equal(trace_object(&trace, 1), 1);
 	assert_int_equal(trace_object(&trace, UINT32_MAX), TRACE_NO_TEXT);
 	trace_set_phase(&trace, 0);
-	trace_put(&trace, TRACE_PHASE, trace_row_none());
+	trace_put_plain(&trace, TRACE_PHASE);
 	trace_policy(&trace, 1, 1, numbered, "train");
 	assert_int_equal(trace_object(&trace, 0), 3);
 	assert_int_equal(trace_phase(&trace, 0), 4);
