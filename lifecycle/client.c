@@ -393,6 +393,9 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 	client_set_phases(lc);
 	/* here and now, so that the first allocation falls under its rule */
 	join(lc, clock_now_ns() + CLIENT_JOIN_NS);
+	/* else with the policy; for the trace they are kept without one too */
+	if (!client_policy(client) && lc->config.caller_wants)
+		__atomic_store_n(&lc->caller_wants, caller_prepare(lc->config.caller_wants), __ATOMIC_RELEASE);
 	ranked_lock(&client->lock);
 	client->reader = CLIENT_RUNNING;
 	ranked_unlock(&client->lock);

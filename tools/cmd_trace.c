@@ -90,12 +90,20 @@ const char *trace_process_name(const struct trace_process *process, char *text, 
 
 int cmd_trace(int argc, char **argv)
 {
+	static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {0}};
 	const char *known[WORDS + 1] = {NULL}, *near;
+	int got;
 
-	if (argc > 1 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
+	opterr = 0;
+	got = getopt_long(argc, argv, "+:h", options, NULL);
+	if (got == 'h') {
 		fputs(help, stdout);
 		return STATUS_GOOD;
 	}
+	if (got != -1)
+		return fail_option("trace", got, argv, options);
+	argc -= optind - 1; /* the word is what the rest calls its name */
+	argv += optind - 1;
 	if (argc < 2)
 		return fail(STATUS_USAGE, "trace what? see 'sublet trace -h'");
 	for (size_t i = 0; i < WORDS; i++) {

@@ -166,7 +166,7 @@ static bool print_json(const struct trace_model *model, const struct trace_event
 	SET("sequence", json_integer((json_int_t)row->sequence));
 	SET("event", json_string(trace_event_name(event->event)));
 	SET("phase", event->phase ? json_text(model->phases.names[event->phase]) : json_null());
-	SET("object", event->series ? json_text(object_of(model, event)) : json_null());
+	SET("object", event->series && event->series->object ? json_text(object_of(model, event)) : json_null());
 	SET("device", row->device == TRACE_NO_DEVICE ? json_null() : json_integer(row->device));
 	SET("allocation", json_integer((json_int_t)row->allocation));
 	SET("bytes", json_integer((json_int_t)row->bytes));
