@@ -247,17 +247,16 @@ size_t trace_file_read(struct trace_file *file, struct trace_row *rows, size_t r
 
 	while (kept == 0 && file->next < header->claimed) {
 		const uint64_t slot = file->next & (header->rows_count - 1);
-		uint64_t wanted = header->claimed - file->next;
+		uint64_t left = header->claimed - file->next;
 		size_t got;
 
-		if (wanted > header->rows_count - slot)
-			wanted = header->rows_count - slot;
-		if (wanted > room)
-			wanted = room;
-		got = read_slots(file, slot, rows, wanted);
+		if (left > header->rows_count - slot)
+			left = header->rows_count - slot;
+		got = read_slots(file, slot, rows, left < room ? left : room);
 		if (!got) {
-			file->missing_rows += wanted;
-			file->next += wanted;
+			/* the file ends here, whatever the header says: so it does for all up to the end of the ring */
+			file->missing_rows += left;
+			file->next += left;
 			continue;
 		}
 		for (size_t i = 0; i < got; i++) {

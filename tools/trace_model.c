@@ -81,14 +81,14 @@ const char *trace_model_site(const struct trace_process *process, uint32_t numbe
 
 /* ---- devices ---- */
 
-static uint32_t device_by_name(struct trace_model *model, const char *name)
+static uint32_t device_by_name(struct trace_model *model, const char *name, uint32_t number)
 {
 	for (size_t i = 0; i < model->devices_count; i++)
 		if (strcmp(model->devices[i].name, name) == 0)
 			return (uint32_t)i;
 	if (!list_room(&model->devices, model->devices_count, &model->devices_room, sizeof(*model->devices)))
 		return TRACE_NOTHING;
-	model->devices[model->devices_count] = (struct trace_device){.name = strdup(name)};
+	model->devices[model->devices_count] = (struct trace_device){.name = strdup(name), .number = number};
 	if (!model->devices[model->devices_count].name)
 		return TRACE_NOTHING;
 	return (uint32_t)model->devices_count++;
@@ -113,7 +113,7 @@ static uint32_t device_of(struct trace_model *model, struct trace_process *proce
 		if (text && strtoul(text, &end, 10) == number && *end == ' ' && end > text)
 			snprintf(name, sizeof(name), "%.40s", end + 1);
 	}
-	found = device_by_name(model, name);
+	found = device_by_name(model, name, number);
 	if (found != TRACE_NOTHING)
 		process->device[number] = found + 1;
 	return found;

@@ -66,7 +66,8 @@ struct trace_holder {
 };
 
 struct trace_device {
-	char *name;		/* "0", or its UUID where processes number devices differently */
+	char *name;		/* its UUID in hexadecimal digits; its number where that is not known */
+	uint32_t number;	/* as the first process that had it counts */
 	uint64_t bytes;		/* on it, managed and native */
 	uint64_t native_bytes;
 	uint64_t peak_bytes, peak_ns;

@@ -143,7 +143,7 @@ static void print_devices(const struct trace_model *model)
 		const struct trace_device *device = &model->devices[d];
 		char peak[NOTE_ROOM], at[24], bytes[NOTE_ROOM], who[64], total[NOTE_ROOM];
 
-		printf("\ndevice %s: peak %s at %s\n", device->name, size(device->peak_bytes, peak), trace_seconds(device->peak_ns, at, sizeof(at)));
+		printf("\ndevice %" PRIu32 " (%s): peak %s at %s\n", device->number, device->name, size(device->peak_bytes, peak), trace_seconds(device->peak_ns, at, sizeof(at)));
 		for (size_t i = 0; i < device->holders_count && i < HOLDERS_SHOWN; i++) {
 			const struct trace_holder *holder = &device->holders[i];
 
@@ -304,6 +304,7 @@ static json_t *device_json(const struct trace_model *model, const struct trace_d
 	json_t *json = json_object(), *holders = json_array();
 
 	SET(json, "device", json_text(device->name));
+	SET(json, "number", NUMBER(device->number));
 	SET(json, "peak_bytes", NUMBER(device->peak_bytes));
 	SET(json, "peak_at_ns", NUMBER(device->peak_ns));
 	for (size_t i = 0; i < device->holders_count; i++) {

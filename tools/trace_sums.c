@@ -23,6 +23,7 @@ struct account {
 	uint64_t since_ns;
 	uint64_t bytes[POLICY_RESIDENCY_COUNT]; /* since then */
 	uint32_t phase;				/* since then */
+	bool is_over; /* it was settled after its process's end */
 	uint64_t peak_bytes, moves;
 	uint64_t busy_until_ns[POLICY_RESIDENCY_COUNT][POLICY_RESIDENCY_COUNT];
 	struct part *parts, *part; /* `part`: of `phase` */
@@ -92,9 +93,13 @@ static void settle(struct trace_series *series, void *arg)
 		reading->failed = true;
 		return;
 	}
-	part->time_ns += now - account->since_ns;
-	for (int r = 0; r < POLICY_RESIDENCY_COUNT; r++)
-		part->byte_ns[r] += (double)account->bytes[r] * (double)(now - account->since_ns);
+	/* the time of a process that has ended is over */
+	if (!account->is_over) {
+		part->time_ns += now - account->since_ns;
+		for (int r = 0; r < POLICY_RESIDENCY_COUNT; r++)
+			part->byte_ns[r] += (double)account->bytes[r] * (double)(now - account->since_ns);
+	}
+	account->is_over = series->process->ended;
 	account->since_ns = now;
 	memcpy(account->bytes, series->bytes, sizeof(account->bytes));
 	account->phase = series->process->phase;

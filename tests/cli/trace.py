@@ -22,7 +22,7 @@ class Replay:
         self.phase, self.live, self.bytes, self.since = {}, {}, {}, {}
         self.area, self.time, self.peak, self.moved, self.count = {}, {}, {}, {}, {}
         self.device, self.native, self.device_peak, self.device_peak_ns = 0, {}, 0, 0
-        self.holders = {}
+        self.holders, self.over = {}, set()
         self.events = {}
         self.now = 0
         for event in events:
@@ -36,7 +36,7 @@ class Replay:
         """Up to now series `key` (pid, role, object) was as it was."""
         pid, role, name = key
         where = (self.phase.get(pid), role, name)
-        took = self.now - self.since.get(key, self.now)
+        took = 0 if pid in self.over else self.now - self.since.get(key, self.now)
         self.time[where] = self.time.get(where, 0) + took
         area = self.area.setdefault(where, dict.fromkeys(PLACES, 0))
         for place in PLACES:
@@ -101,6 +101,8 @@ class Replay:
                 for place in PLACES:
                     if self.bytes[k][place]:
                         self.change(k, self.bytes[k][place], None, place)
+                self.settle(k)
+            self.over.add(gone)
             self.native.pop(gone, None)
 
 
