@@ -43,13 +43,17 @@ struct device_phase *device_phase_of(struct coordinator *c, const unsigned char 
 	return &barrier->devices[barrier->devices_count++];
 }
 
-uint32_t phase_of(struct coordinator *c, const struct peer *peer)
+uint32_t phase_on(const struct coordinator *c, const unsigned char *uuid)
 {
-	const struct device_phase *device = NULL;
+	for (uint32_t i = 0; i < c->barrier.devices_count; i++)
+		if (memcmp(c->barrier.devices[i].uuid, uuid, PROTOCOL_UUID_BYTES) == 0)
+			return c->barrier.devices[i].phase;
+	return c->barrier.phase;
+}
 
-	if (peer && peer->needs.devices.count)
-		device = device_phase_of(c, peer->needs.devices.uuid[0]);
-	return device ? device->phase : c->barrier.phase;
+uint32_t phase_of(const struct coordinator *c, const struct peer *peer)
+{
+	return peer && peer->needs.devices.count ? phase_on(c, peer->needs.devices.uuid[0]) : c->barrier.phase;
 }
 
 /* ---- who takes part ---- */
@@ -112,7 +116,7 @@ struct sums {
 
 static void sum_up(const struct coordinator *c, const unsigned char *uuid, struct sums *ret)
 {
-	*ret = (struct sums){.free_bytes = UINT64_MAX};
+	*ret = (struct sums){.free_bytes = credits_room(c, uuid)};
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		for (uint32_t i = 0; peer->in_barrier && i < peer->needs.devices.count; i++) {
 			const struct message_need *need = &peer->needs.need[i];
@@ -142,7 +146,7 @@ static bool lacks_device(struct coordinator *c, char *text, size_t room)
 		sum_up(c, c->barrier.devices[d].uuid, &sums);
 		if (!sums.most || sums.free_bytes == UINT64_MAX || sums.comes_bytes <= sums.free_bytes + sums.leaves_bytes)
 			continue;
-		snprintf(text, room, "%s: %s come to the device in all, %s leave it and %s are free; what else is there is native, of this phase, or of others",
+		snprintf(text, room, "%s: %s come to the device in all, %s leave it and %s are free (of the policy's capacity, where it has one); the rest is native, stays in this phase, or is of others",
 			peer_name(sums.most, who, sizeof(who)), size_format(sums.comes_bytes, comes, sizeof(comes)),
 			size_format(sums.leaves_bytes, leaves, sizeof(leaves)), size_format(sums.free_bytes, left, sizeof(left)));
 		return true;

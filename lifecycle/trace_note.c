@@ -171,31 +171,16 @@ void trace_note_policy(struct lifecycle *lc, const struct client_policy *policy)
 	trace_policy(&lc->trace, known ? policy->policy.rules_count : 0, known ? policy->policy.phases_count : 0, name_of, &policy->policy);
 }
 
-static void note_view(struct lifecycle *lc, const struct allocation_view *view, enum trace_event event)
+void trace_note_freed(struct lifecycle *lc, const struct allocation_view *view)
 {
 	struct trace_row row;
 
 	if (!trace_is_on(&lc->trace))
 		return;
 	row = row_of(lc, view->serial, view->device, view->rule, view->span_bytes);
-	if (event == TRACE_FREE) {
-		row.from = (uint8_t)view->residency;
-	} else {
-		row.to = (uint8_t)view->residency;
-		row.extra = not_asked_for(view->span_bytes, view->size_bytes);
-	}
-	trace_put(&lc->trace, event, &row);
+	row.from = (uint8_t)view->residency;
+	trace_put(&lc->trace, TRACE_FREE, &row);
 	trace_note_native(lc, false);
-}
-
-void trace_note_freed(struct lifecycle *lc, const struct allocation_view *view)
-{
-	note_view(lc, view, TRACE_FREE);
-}
-
-void trace_note_unfreed(struct lifecycle *lc, const struct allocation_view *view)
-{
-	note_view(lc, view, TRACE_ALLOCATE);
 }
 
 void trace_note_given_back(struct lifecycle *lc, const struct allocation *allocation, uint64_t bytes)

@@ -27,8 +27,6 @@ void trace_note_become(struct lifecycle *lc, const struct allocation *allocation
 void trace_note_policy(struct lifecycle *lc, const struct client_policy *policy);
 
 void trace_note_freed(struct lifecycle *lc, const struct allocation_view *view);
-/* Its free was refused: it lives on. */
-void trace_note_unfreed(struct lifecycle *lc, const struct allocation_view *view);
 void trace_note_given_back(struct lifecycle *lc, const struct allocation *allocation, uint64_t bytes);
 void trace_note_move_failed(struct lifecycle *lc, const struct residency_move *move, const struct errinfo *error);
 

@@ -1,7 +1,8 @@
 """What Sublet costs: plain and Sublet workers side by side, asked in turn, and a table with intervals.
 
 Started by run.sh. Measured on a GPU: an empty launch (linked and through dlsym), a training step, cuMemAlloc + cuMemFree,
-a cuMemFree beside a running kernel, memory that is given back and taken again (moves.py). Measured anywhere: a launch on the simulated driver. Exit 0: every bar met; 1: one
+a cuMemFree beside a running kernel, memory that is given back and taken again (moves.py), two processes that change places
+(handover.py). Measured anywhere: a launch on the simulated driver, a phase change that moves nothing (barrier.py). Exit 0: every bar met; 1: one
 was not, or something broke; 2: wrong usage or nothing built; 77: nothing could be measured here."""
 
 import argparse
@@ -17,6 +18,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "gpu"))
 
+import barrier
+import handover
 import intervals
 import moves
 import steps
@@ -73,6 +76,13 @@ class Bench:
         self.programs[name] = path
         return path
 
+    def find_sim(self):
+        """Its folder. There and nowhere else: tests build other libraries of that name, for other processors too."""
+        folder = os.path.join(os.path.abspath(self.build), "tools", "sim")
+        if not os.path.exists(os.path.join(folder, "libcuda.so.1")):
+            raise WorkerError("no simulated driver in the build folder")
+        return folder
+
     def driver_worker(self, via):
         if via == "link":
             return self.program("worker_link", "driver_worker.c", ["-DVIA_LINK"] + steps.find_libcuda_flags())
@@ -119,16 +129,13 @@ class Bench:
         self.raw[name] = {"plain, Sublet by round": made, "interval": [value, low, high], "bar": bar}
 
     def sim_launch(self):
-        # there and nowhere else: tests build other libraries of that name, for other processors too
-        found = [os.path.join(os.path.abspath(self.build), "tools", "sim", "libcuda.so.1")]
-        if not os.path.exists(found[0]):
-            raise WorkerError("no simulated driver in the build folder")
+        sim = self.find_sim()
         argv = [self.program("sim_launch", "sim_launch.c", ["-DVIA_DLSYM", "-ldl"])]
         rounds, count = (4, 15) if self.options.quick else (8, 30)
         burst = 100000
         for name, words in (("simulated launch", "launch"), ("simulated launch, LaunchKernelEx", "launch_ex")):
             made = self.bursts(
-                argv, f"{words} {burst}", rounds, count, burst, sim=os.path.dirname(found[0]), ready_s=20
+                argv, f"{words} {burst}", rounds, count, burst, sim=sim, ready_s=20
             )
             self.row_of_bursts(name, made, bar=20.0)
 
@@ -290,6 +297,12 @@ class Bench:
     def residency(self):
         moves.Part(self).run()
 
+    def handover(self):
+        handover.Part(self).run()
+
+    def barrier(self):
+        barrier.run(self)
+
     # --- all
 
     PARTS = {
@@ -299,6 +312,8 @@ class Bench:
         "free": ("free_beside", True),
         "train": ("train", True),
         "residency": ("residency", True),
+        "handover": ("handover", True),
+        "barrier": ("barrier", False),
         # Where a difference comes from; only when named.
         "train_plain": ("train_plain", True),
         "train_native": ("train_native", True),
@@ -396,8 +411,8 @@ def parse_options():
     )
     parser.add_argument("--build", metavar="DIR", help="the build folder (build)")
     parser.add_argument("--seconds", type=float, help="time for everything (490; 160 with --quick)")
-    parser.add_argument("--sizes", metavar="SCRATCH,WEIGHTS", help="part residency: bytes moved (32GiB,16GiB); of others no bar is judged")
-    parser.add_argument("--sim", action="store_true", help="part residency on the simulated driver, to try the script; no bar is judged")
+    parser.add_argument("--sizes", metavar="SCRATCH,WEIGHTS", help="parts residency and handover: bytes moved (32GiB,16GiB; handover moves WEIGHTS each way); of others no bar is judged")
+    parser.add_argument("--sim", action="store_true", help="parts residency, handover and barrier, to try the scripts: on the simulated driver, and no bar is judged")
     parser.add_argument("--memory-saver", metavar="DIR", help="part residency: a folder with torch_memory_saver's wheel unpacked, to compare")
     options = parser.parse_args()
     options.seconds = options.seconds or (160 if options.quick else 490)
@@ -405,8 +420,8 @@ def parse_options():
     for part in options.parts:
         if part not in Bench.PARTS:
             parser.error(f"no part '{part}'; there are {', '.join(Bench.PARTS)}")
-    if options.sim and options.parts != ["residency"]:
-        parser.error("--sim is for one part only: write --only residency --sim")
+    if options.sim and not set(options.parts) <= {"residency", "handover", "barrier"}:
+        parser.error("--sim is for some parts only: write --only residency,handover,barrier --sim")
     try:
         moves.Sizes(options.sizes)
     except ValueError as error:

@@ -117,8 +117,7 @@ class Round:
         return [int(word) for word in worker.ask(words, min(seconds, self.part.left() + 1)).split()]
 
     def move(self, verb, name):
-        build, session = self.part.bench.build, self.pair.session
-        argv = [os.path.join(build, "tools", "sublet"), "ctl", verb, name, "--session", session, "--timeout", "20", "--json"]
+        argv = self.pair.session.sublet("ctl", verb, name, "--timeout", "20", "--json")
         result = steps.run_command(argv, min(60, self.part.left()), env=steps.plain_env())
         return Move(verb, name, result, getattr(self.sizes, name))
 
@@ -219,11 +218,7 @@ class Part:
     def __init__(self, bench):
         self.bench, self.options, self.found = bench, bench.options, Found()
         self.sizes, self.deadline = Sizes(bench.options.sizes), steps.Deadline(self.SECONDS)
-        self.sim = None
-        if self.options.sim:
-            self.sim = os.path.join(os.path.abspath(bench.build), "tools", "sim")
-            if not os.path.exists(os.path.join(self.sim, "libcuda.so.1")):
-                raise WorkerError("no simulated driver in the build folder")
+        self.sim = bench.find_sim() if self.options.sim else None
         self.nvml = None if self.sim else steps.Nvml.open()
 
     def left(self):

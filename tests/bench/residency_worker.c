@@ -1,11 +1,14 @@
 /* tests/bench/residency_worker.c
- * A worker (worker.h) of the part "residency" (moves.py): one process has memory that somebody else moves, one without Sublet
- * makes the driver's own calls and plain copies that this is held against, and says what it sees of the device's memory.
+ * A worker (worker.h) of the parts "residency" (moves.py), "handover" and "barrier": who has memory that somebody else moves; or,
+ * without Sublet, makes the driver's own calls and plain copies that this is held against, and says what it sees of the
+ * device's memory.
  *
  *   take BYTES N         N blocks more of BYTES, each filled with a pattern of its own; answer: N
  *   check BYTES 0        the blocks of BYTES are compared with what was written; answer: words compared, words that differ
  *   pin BYTES N          pinned memory for N blocks of BYTES, once; answer: ns it took
  *   copies BYTES PIECE   all blocks of BYTES out to the pinned memory and in again, PIECE bytes a copy; answer: ns out, ns in
+ *   out PIECE AT, in PIECE AT   what `copies` does, one way, begun when the monotonic clock shows AT ns, so that two processes begin
+ *                        together; answer: the ns it shows at the begin and at the end
  *   own BYTES EXTENT     the driver's own calls for BYTES in extents, handles exportable as Sublet's are. Answer: ns of create and
  *                        map of each and one set-access of all; ns of unmap and release; ns in once more, with a set-access
  *                        for each extent
@@ -139,15 +142,18 @@ static void pin(unsigned long long bytes, unsigned long long wanted)
 	printf("%llu\n", (unsigned long long)(now_ns() - begin));
 }
 
+/* @bytes: 0 for the blocks of any size. */
 static uint64_t copy_all(unsigned long long bytes, unsigned long long piece, int out)
 {
 	uint64_t begin = now_ns();
 
+	if (!piece)
+		refuse("copies of 0 bytes");
 	for (unsigned long long i = 0; i < count; i++) {
-		if (blocks[i].bytes != bytes || !blocks[i].pinned)
+		if ((bytes && blocks[i].bytes != bytes) || !blocks[i].pinned)
 			continue;
-		for (unsigned long long done = 0; done < bytes; done += piece) {
-			unsigned long long part = bytes - done < piece ? bytes - done : piece;
+		for (unsigned long long done = 0; done < blocks[i].bytes; done += piece) {
+			unsigned long long part = blocks[i].bytes - done < piece ? blocks[i].bytes - done : piece;
 			char *host = (char *)blocks[i].pinned + done;
 
 			if (out)
@@ -164,11 +170,30 @@ static void copies(unsigned long long bytes, unsigned long long piece)
 {
 	uint64_t out, in;
 
-	if (!piece)
-		refuse("copies of 0 bytes");
 	out = copy_all(bytes, piece, 1);
 	in = copy_all(bytes, piece, 0);
 	printf("%llu %llu\n", (unsigned long long)out, (unsigned long long)in);
+}
+
+static void copy_at(unsigned long long piece, unsigned long long at_ns, int out)
+{
+	uint64_t begin;
+
+	do
+		begin = now_ns();
+	while (begin < at_ns);
+	copy_all(0, piece, out);
+	printf("%llu %llu\n", (unsigned long long)begin, (unsigned long long)now_ns());
+}
+
+static void copy_out(unsigned long long piece, unsigned long long at_ns)
+{
+	copy_at(piece, at_ns, 1);
+}
+
+static void copy_in(unsigned long long piece, unsigned long long at_ns)
+{
+	copy_at(piece, at_ns, 0);
 }
 
 static CUmemGenericAllocationHandle handles[EXTENTS_MAX];
@@ -249,6 +274,7 @@ static void used(unsigned long long unused, unsigned long long unused_too)
 int main(void)
 {
 	static const struct worker_command commands[] = {{"take", take}, {"check", check}, {"pin", pin}, {"copies", copies},
+		{"out", copy_out}, {"in", copy_in},
 		{"own", own}, {"rest", rest}, {"used", used}, {NULL, NULL}};
 	CUdevice device;
 	CUcontext context;

@@ -23,7 +23,13 @@ import steps
 
 FAKE_SUBLET = """#!/bin/sh
 [ "$1" = ctl ] && shift && exec {python} {folder}/ctl "$@"
-while [ "$1" != -- ]; do shift; done
+[ "$1" = phase ] && shift && exec {python} {folder}/phase "$@"
+while [ "$1" != -- ]; do
+	[ "$1" = --session ] && session=$2
+	[ "$1" = --role ] && role=$2
+	shift
+done
+[ -n "$role" ] && echo $$ >"$session/pid_of_$role"
 shift
 UNDER_SUBLET=1 "$@"
 status=$?
@@ -64,6 +70,8 @@ for line in sys.stdin:
         print(int(280000 * size), int(720000 * size), int(290000 * size))
     elif words[0] == "copies":
         print(295000000, 305000000)
+    elif words[0] in ("out", "in"):
+        print(int(words[2]) + 1000, int(words[2]) + (301000000 if words[0] == "in" else 300001000))
     elif words[0] == "check":
         if mode == "dies at check":
             sys.exit("driver trouble")
@@ -99,6 +107,22 @@ answer["copy_seconds"] = answer["seconds"] * 0.99
 if mode == "no seconds":
     del answer["seconds"]
 print("not json" if mode == "garbage" else json.dumps([answer]))
+"""
+
+# Answers as `sublet phase NAME --session DIR --json` does: who is named for the phase comes, the other leaves, if they are there.
+FAKE_PHASE = """
+import json, os, sys
+mode, session = os.environ.get("FAKE_PHASE", ""), sys.argv[sys.argv.index("--session") + 1]
+if mode == "fails":
+    sys.exit("sublet: error: phase 'first' does not begin: pid 7: the host pool is full")
+moves = []
+for role in ("first", "second"):
+    path = os.path.join(session, "pid_of_" + role)
+    if os.path.exists(path) and not (mode == "one way" and role == sys.argv[1]):
+        step = "acquire" if role == sys.argv[1] else "release"
+        seconds = (0.32 if step == "acquire" else 0.31) * float(os.environ.get("FAKE_SLOW", "1"))
+        moves.append({"pid": int(open(path).read()), "step": step, "moved_bytes": 16 << 30, "seconds": seconds})
+print("not json" if mode == "garbage" else json.dumps({"phase": sys.argv[1], "clock": 1, "seconds": 0.33, "moves": moves}))
 """
 
 
@@ -148,6 +172,7 @@ class Whole(unittest.TestCase):
                 FAKE_SUBLET.replace("{python}", sys.executable).replace("{folder}", self.folder),
             ),
             (os.path.join(self.folder, "ctl"), FAKE_CTL),
+            (os.path.join(self.folder, "phase"), FAKE_PHASE),
             (self.worker, FAKE_WORKER.replace("{python}", sys.executable)),
         ):
             steps.write_file(path, text)
@@ -280,6 +305,35 @@ class Whole(unittest.TestCase):
         self.peer = self.folder
         self.assertEqual(self.residency()[1], 0, self.talk)
         self.assertIn("torch_memory_saver worker ended early", self.talk)
+
+    # --- hand-over
+
+    def test_handover_within_the_bar_passes(self):
+        one, failed = self.run_parts(["handover"])
+        self.assertEqual(failed, 0, self.talk)
+        cells = one.rows[0].cells
+        self.assertIn("copied in 301 ms (114.2 GB/s both; out 300 ms, in 301 ms)", cells[1])
+        self.assertIn("moved in 320 ms (107.4 GB/s both; out 310 ms, in 320 ms), whole phase change 330 ms", cells[2])
+        self.assertIn("94.1 % of the plain rate", cells[3])
+        self.assertEqual([row.verdict for row in one.rows], ["pass", "pass"])
+        self.assertEqual(len(one.raw["handover"]["plain ns, moved ns, by round"][0]), 6)
+
+    def test_handover_below_the_bar_fails(self):
+        self.assertEqual(self.run_parts(["handover"], FAKE_SLOW="1.1")[1], 1)
+
+    def test_handover_that_spoils_bytes_fails(self):
+        self.assertEqual(self.run_parts(["handover"], FAKE_MODE="spoils")[1], 1)
+        self.assertIn("5 of 4294967296 words are not what was written", self.talk)
+
+    def test_handover_commands_that_go_wrong_are_reported(self):
+        for mode, text in (
+            ("fails", "the host pool is full"),
+            ("one way", "not both moved 16.0 GiB, one out and one in"),
+            ("garbage", "its answer is not understood"),
+        ):
+            with self.subTest(mode):
+                self.assertEqual(self.run_parts(["handover"], FAKE_PHASE=mode)[1], 1)
+                self.assertIn(text, self.talk)
 
     def test_sizes_are_checked(self):
         for text in ("", "1GiB", "1GiB,1GiB", "100MiB,64MiB", "0GiB,64MiB", "1GiB,64MiB,2GiB", "64,128"):

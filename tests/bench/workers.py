@@ -75,12 +75,15 @@ class Worker:
         while self.line(seconds) != "ready":  # a framework may talk on stdout first
             pass
 
-    def ask(self, words, seconds=30):
+    def say(self, words):
         try:
             self.process.stdin.write(words.encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
             raise WorkerError(f"{self.kind} worker is gone", self.tail()) from None
+
+    def ask(self, words, seconds=30):
+        self.say(words)
         return self.line(seconds)
 
     def close(self):
@@ -101,6 +104,67 @@ class Worker:
         return told
 
 
+class Session:
+    """The folder of a session, for the processes of one measurement. With @policy it has a coordinator, started by its first
+    process; @sim: the folder of the simulated driver, whose machine is that of the session's processes and of plain ones beside
+    them (without a policy each plain process has one of its own, unless @shared). At the end nothing of it is left, and .log has
+    what the coordinator wrote."""
+
+    def __init__(self, build, policy=None, sim=None, capacity=None, shared=False):
+        self.build, self.served, self.sim, self.capacity, self.log = build, policy is not None, sim, capacity, ""
+        self.folder = steps.session_dir()
+        if self.served:
+            self.policy = os.path.join(self.folder, "policy.yaml")
+            steps.write_file(self.policy, policy)
+        self.machine = os.path.join(self.folder, "sim") if sim and (self.served or shared) else None
+        if self.machine:
+            os.mkdir(self.machine, 0o700)
+
+    def sublet(self, *words):
+        """The command, its own words first."""
+        return [os.path.join(self.build, "tools", "sublet"), *words, "--session", self.folder]
+
+    def plain_env(self, extra=None):
+        """Of a plain process that shares the device with those of the session."""
+        env = steps.plain_env(extra)
+        if self.sim:
+            env["LD_LIBRARY_PATH"] = self.sim + os.pathsep + env.get("LD_LIBRARY_PATH", "")
+        if self.machine:
+            env["SUBLET_SIM_MACHINE"] = self.machine
+        if self.sim and self.capacity:
+            env["SUBLET_SIM_CAPACITY"] = str(self.capacity)
+        return env
+
+    def argv(self, argv, role=None):
+        """@argv under Sublet."""
+        words = self.sublet("run")
+        if self.served:
+            words += ["--policy", self.policy, "--role", role]
+        if self.sim:
+            words.append(f"--sim={self.capacity}" if self.capacity else "--sim")
+        return words + ["--"] + argv
+
+    def close(self):
+        if self.served:
+            self.stop_coordinator()
+        steps.drop_dir(self.folder)
+
+    def stop_coordinator(self):
+        """It would end by itself, half a minute later, and keep the host memory till then."""
+        steps.run_command(self.sublet("ctl", "stop"), 20, env=steps.plain_env())
+        try:
+            with open(os.path.join(self.folder, "coordinator.log"), encoding="utf-8", errors="replace") as file:
+                self.log = "coordinator:\n" + file.read()
+        except OSError:
+            pass  # it never started; the process has said why
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
 class Pair:
     """A plain worker and one under Sublet, started together. With a policy the session has a coordinator, and on a simulated
     driver the two are on one machine. @second: more variables for the second worker, or PLAIN: that is a plain one too."""
@@ -109,22 +173,10 @@ class Pair:
 
     def __init__(self, bench, argv, sim=None, ready_s=60, env=None, wait=True, cores=None, prepare=None, policy=None, role=None,
                  second=None):
-        self.bench, self.session, self.workers, self.silent = bench, steps.session_dir(), [], False
-        self.served = policy is not None
+        self.bench, self.session, self.workers, self.silent = bench, Session(bench.build, policy, sim), [], False
         try:
-            plain_env = steps.plain_env(env)
-            under = steps.sublet_argv(bench.build, self.session, argv)
-            if self.served:
-                path = os.path.join(self.session, "policy.yaml")
-                steps.write_file(path, policy)
-                under[under.index("--") : under.index("--")] = ["--policy", path, "--role", role]
-            if sim:
-                plain_env["LD_LIBRARY_PATH"] = sim + os.pathsep + plain_env.get("LD_LIBRARY_PATH", "")
-                under.insert(under.index("--"), "--sim")
-            if sim and self.served:
-                plain_env["SUBLET_SIM_MACHINE"] = os.path.join(self.session, "sim")
-                os.mkdir(plain_env["SUBLET_SIM_MACHINE"], 0o700)
-            self.workers.append(Worker(argv, plain_env, bench.work, "plain", prepare))
+            under = self.session.argv(argv, role)
+            self.workers.append(Worker(argv, self.session.plain_env(env), bench.work, "plain", prepare))
             # the counters at the end and nothing else: what is measured must not be the log
             env = steps.sublet_env({**(env or {}), **(second or {})}, log="*:warn,stats:info")
             self.workers.append(Worker(argv if second is self.PLAIN else under, env, bench.work, "Sublet", prepare))
@@ -151,22 +203,11 @@ class Pair:
     def close(self):
         told = [worker.close() for worker in self.workers]
         self.bench.logs += told
-        if self.served:
-            self.stop_coordinator()
-        steps.drop_dir(self.session)
+        self.session.close()
+        self.bench.logs.append(self.session.log)
         if len(told) == 2:
             self.report = steps.Report(told[1])
             self.silent = not self.report.seen or not self.report.managed
-
-    def stop_coordinator(self):
-        """It would end by itself, half a minute later, and keep the host memory till then."""
-        argv = [os.path.join(self.bench.build, "tools", "sublet"), "ctl", "stop", "--session", self.session]
-        steps.run_command(argv, 20, env=steps.plain_env())
-        try:
-            with open(os.path.join(self.session, "coordinator.log"), encoding="utf-8", errors="replace") as file:
-                self.bench.logs.append("coordinator:\n" + file.read())
-        except OSError:
-            pass  # it never started; the worker has said why
 
     def __enter__(self):
         return self

@@ -10,8 +10,10 @@ import threading
 import time
 
 import harness
+import protocol
 import session
-from session import CLIENT, MIB, Peer, ProcessPeer, message
+from protocol import CLIENT, Peer, message
+from session import MIB, ProcessPeer
 
 
 def residencies(row):
@@ -37,7 +39,7 @@ class Shows(session.Case):
         self.assertEqual(residencies(objects["weights"]), {"device": 8})
         self.assertEqual((objects["scratch"]["role"], objects["scratch"]["allocations"]), (None, 0))
         text = self.sublet("ctl", "status").stdout
-        self.assertRegex(text, r"(?m)^ *%d  holder +rollout +no +200.00 MiB +0 B +0 B +0 B +0 B$" % holder.pid)
+        self.assertRegex(text, r"(?m)^ *%d  holder +rollout +no +200.00 MiB +0 B +0 B +0 B +0 B +-$" % holder.pid)
         self.assertRegex(self.sublet("ctl", "objects").stdout, r"(?m)^kv_cache +regenerable +rollout +2 +192.00 MiB ")
         self.assertEqual(holder.end(), 0)
         self.eventually(lambda: self.given_status()["clients"] == [])
@@ -221,11 +223,11 @@ class Refusals(session.Case):
         """Has nothing, refuses everything."""
         while True:
             data = peer.socket.recv(65536)
-            kind, serial = session.HEADER.unpack_from(data)[2], session.HEADER.unpack_from(data)[5]
-            if session.NAMES[kind] == "LIST":
+            kind, serial = protocol.HEADER.unpack_from(data)[2], protocol.HEADER.unpack_from(data)[5]
+            if protocol.NAMES[kind] == "LIST":
                 peer.send(message("LISTED", b"\0" * 8, serial))
-            else:
-                peer.send(message("SERVED", error + b"\0" * (session.SERVED_HEAD - 1) + text.ljust(session.SERVED_TEXT, b"\0"), serial))
+            elif protocol.NAMES[kind] != "DEVICE_SAY":
+                peer.send(message("SERVED", error + b"\0" * (protocol.SERVED_HEAD - 1) + text.ljust(protocol.SERVED_TEXT, b"\0"), serial))
                 return
 
 
@@ -326,7 +328,7 @@ class Troubles(session.Case):
         """subprocess without fork handlers, a debugger, a plugin: the end of a socket is not the end of a process."""
         self.given_served()
         program = ("import os, socket, sys, time\n"
-                   "sys.path.insert(0, %r)\nimport session\np = session.Peer(sys.argv[1])\np.join(peer=session.CLIENT)\n"
+                   "sys.path.insert(0, %r)\nimport protocol\np = protocol.Peer(sys.argv[1])\np.join(peer=protocol.CLIENT)\n"
                    "c = os.fork()\n"
                    "if c == 0:\n    os.close(1)\n    time.sleep(30)\n    os._exit(0)\n"
                    "print(c, flush=True)\nsys.stdin.read()\n") % os.path.dirname(os.path.abspath(session.__file__))

@@ -10,8 +10,10 @@ import subprocess
 import time
 
 import harness
+import protocol
 import session
-from session import MIB, NAMES, HEADER, message
+from protocol import NAMES, HEADER, message
+from session import MIB
 
 
 class Fake:
@@ -131,7 +133,7 @@ class Join(session.Case):
                 return name, data[HEADER.size:]
 
     def wrong_version(self):
-        self.given_refused(message("WELCOME", b"whatever it has", version=7), "protocol 7, and this side speaks %d" % session.VERSION)
+        self.given_refused(message("WELCOME", b"whatever it has", version=7), "protocol 7, and this side speaks %d" % protocol.VERSION)
 
     def refusal_is_passed_on(self):
         self.given_refused(message("REFUSED", b"come back tomorrow".ljust(256, b"\0")), "refuses: come back tomorrow")
@@ -211,7 +213,7 @@ class Join(session.Case):
         self.assertEqual(NAMES[HEADER.unpack_from(peer.recv(4096))[2]], "SERVING")
         name, body = self.given_answer(peer)
         self.assertEqual(name, "SERVED")
-        self.assertIn("no such object", session.text_of(body[session.SERVED_HEAD:]))
+        self.assertIn("no such object", session.text_of(body[protocol.SERVED_HEAD:]))
         # without a policy nothing says that bytes may be lost
         peer.send(serve(3))
         peer.recv(4096)

@@ -2,6 +2,7 @@
 A Python program that makes device memory in functions that have names, as it is told on stdin, one word a line; it answers each
 with the addresses. It knows nothing of Sublet but for `tag`, which asks for sublet_tag as a program may."""
 import ctypes
+import os
 import sys
 import threading
 
@@ -88,7 +89,8 @@ class Engine:
 
 def main():
     check(driver.cuInit(0))
-    check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+    for device in reversed(os.environ.get("MAKER_DEVICES", "0").split(",")):  # the first is current
+        check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), int(device)))
     check(driver.cuCtxSetCurrent(context))
     engine = Engine()
     print("ready", flush=True)

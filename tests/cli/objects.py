@@ -12,8 +12,10 @@ import sys
 import tempfile
 
 import harness
+import protocol
 import session
-from session import CLIENT, MIB, Peer, message
+from protocol import CLIENT, Peer, message
+from session import MIB
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RULES = """version: 1
@@ -186,9 +188,9 @@ class Shows(Case):
         child = subprocess.Popen([harness.EXE, "ctl", "objects", "--allocations"], env=self.env, cwd=self.folder, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.children.append(child)
-        asked = session.HEADER.unpack_from(peer.socket.recv(65536))
-        while session.NAMES[asked[2]] != "TELL":
-            asked = session.HEADER.unpack_from(peer.socket.recv(65536))
+        asked = protocol.HEADER.unpack_from(peer.socket.recv(65536))
+        while protocol.NAMES[asked[2]] != "TELL":
+            asked = protocol.HEADER.unpack_from(peer.socket.recv(65536))
         with open(os.path.join(self.folder, "nonsense"), "w+b") as file:
             file.write(b"x" * 200)
             file.flush()
@@ -295,9 +297,9 @@ class SuggestsOfOddThings(Case):
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.children.append(child)
         for peer, data in zip(peers, lists):
-            asked = session.HEADER.unpack_from(peer.socket.recv(65536))
-            while session.NAMES[asked[2]] != "TELL":
-                asked = session.HEADER.unpack_from(peer.socket.recv(65536))
+            asked = protocol.HEADER.unpack_from(peer.socket.recv(65536))
+            while protocol.NAMES[asked[2]] != "TELL":
+                asked = protocol.HEADER.unpack_from(peer.socket.recv(65536))
             # one file each: they are read when all have come
             with tempfile.TemporaryFile() as file:
                 file.write(data)

@@ -12,8 +12,10 @@ import threading
 import time
 
 import harness
+import protocol
 import session
-from session import CLIENT, MIB, Peer, ProcessPeer, message, text_of
+from protocol import CLIENT, NEEDS, Peer, ask_phase, message
+from session import MIB, ProcessPeer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POLICY = """version: 1
@@ -32,10 +34,6 @@ objects:
   - {name: train_state, match: {role: train}, class: permanent, resident: [train], otherwise: offload}
 """
 STEPS = ["PLAN", "HOLD", "REOPEN", "RELEASE", "ACQUIRE", "ROOM", "REVERSE", "OPEN", "EXCHANGE"]
-
-
-DEVICES = struct.pack("<264x")  # struct message_devices: none
-NEEDS = DEVICES + struct.pack("<544x")
 
 
 class Double(ProcessPeer):
@@ -58,8 +56,8 @@ class Double(ProcessPeer):
                 data = self.socket.recv(65536)
                 if not data:
                     return
-                head = session.HEADER.unpack_from(data)
-                name, body = session.NAMES[head[2]], data[session.HEADER.size:]
+                head = protocol.HEADER.unpack_from(data)
+                name, body = protocol.NAMES[head[2]], data[protocol.HEADER.size:]
                 if name == "PHASE":
                     self.phases.append(struct.unpack_from("<QI", body))
                 if name == "STEP":
@@ -109,6 +107,24 @@ class Case(session.Case):
         self.doubles = getattr(self, "doubles", []) + [double]
         self.eventually(lambda: len(self.given_status()["clients"]) >= 1)
         return double.start()
+
+    def given_maker(self, role, device="0"):
+        """tests/cli/maker.py on @device, or on several: "0,1"."""
+        words = [harness.EXE, "run", "--session", self.session, "--sim=1GiB", "--role", role, "--", sys.executable,
+                 os.path.join(HERE, "maker.py")]
+        child = subprocess.Popen(words, env=dict(self.env, MAKER_DEVICES=device), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=open(os.path.join(self.folder, "maker.err"), "a"), text=True)
+        self.children.append(child)
+        self.assertEqual(child.stdout.readline().strip(), "ready")
+        return child
+
+    def given_said(self, child, word):
+        self.given_told(child, word)
+        return child.stdout.readline().strip()
+
+    def given_told(self, child, word):
+        child.stdin.write(word + "\n")
+        child.stdin.flush()
 
     def tearDown(self):
         for double in getattr(self, "doubles", []):
@@ -160,6 +176,15 @@ class Trades(Case):
         self.assertEqual((got.returncode, got.stderr), (0, ""))
         self.assertRegex(got.stdout, r"\Apid %d \(holder, train\): 64.00 MiB in 1 allocation left the device, \d+\.\d{3} s, "
                                      r"\d+\.\d GB/s\nphase rollout: \d+\.\d{3} s\n\Z" % holder.pid)
+
+    def log_of_the_session_says_it_too(self):
+        """For phases that no command has begun."""
+        holder = self.given_holder((64,), "--role", "train")
+        self.given_phase("rollout")
+        self.given_phase("train")
+        for way in ("left", "came to"):
+            self.assertRegex(self.given_log(), r"phase \w+: 64.00 MiB in 1 allocations of pid %d \(train\) %s the device, \d+\.\d{3} s" %
+                             (holder.pid, way))
 
     def late_joiner_is_told_the_phase(self):
         self.given_phase("train")
@@ -274,7 +299,7 @@ class Fails(Case):
         double = self.given_double(b"rollout", PLAN="silent")
         command = Peer(self.session)
         command.join()
-        command.send(message("ASK_PHASE", struct.pack("<IIQ", 1, 0, 0) + DEVICES, serial=2))
+        command.send(ask_phase(1, 2))
         self.eventually(lambda: double.asked == ["PLAN"])
         command.socket.shutdown(socket.SHUT_RD)
         double.answers.clear()
@@ -385,23 +410,6 @@ class Fails(Case):
 
 
 class Arrives(Case):
-    def given_maker(self, role):
-        words = [harness.EXE, "run", "--session", self.session, "--sim=1GiB", "--role", role, "--", sys.executable,
-                 os.path.join(HERE, "maker.py")]
-        child = subprocess.Popen(words, env=self.env, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=open(os.path.join(self.folder, "maker.err"), "a"), text=True)
-        self.children.append(child)
-        self.assertEqual(child.stdout.readline().strip(), "ready")
-        return child
-
-    def given_said(self, child, word):
-        self.given_told(child, word)
-        return child.stdout.readline().strip()
-
-    def given_told(self, child, word):
-        child.stdin.write(word + "\n")
-        child.stdin.flush()
-
     def program_that_asks_for_its_phase(self):
         one = self.given_maker("train")
         self.given_said(one, "load_weights")
@@ -416,8 +424,9 @@ class Arrives(Case):
 
     def ranks_wait_for_each_other_from_their_first_arrival_on(self):
         one, other = self.given_maker("train"), self.given_maker("train")
-        self.assertEqual(self.given_said(one, "phase_rollout"), "0x0")
-        self.assertEqual(self.given_said(other, "phase_rollout"), "0x0")
+        for phase in ("phase_train", "phase_rollout"):
+            for child in (one, other):
+                self.assertEqual(self.given_said(child, phase), "0x0")
         clock = self.given_status()["phases_begun"]
         self.given_told(one, "phase_train")
         self.eventually(lambda: "(train)" in self.given_log())
@@ -428,16 +437,18 @@ class Arrives(Case):
 
     def rank_that_dies_is_not_waited_for(self):
         one, other = self.given_maker("train"), self.given_maker("train")
-        for child in (one, other):
-            self.given_said(child, "phase_rollout")
+        for phase in ("phase_train", "phase_rollout"):
+            for child in (one, other):
+                self.given_said(child, phase)
         self.given_told(one, "phase_train")
         other.kill()
         self.assertEqual(one.stdout.readline().strip(), "0x0")
 
     def coordinator_that_goes_lets_those_who_wait_go_on(self):
         one, other = self.given_maker("train"), self.given_maker("train")
-        for child in (one, other):
-            self.given_said(child, "phase_rollout")
+        for phase in ("phase_train", "phase_rollout"):
+            for child in (one, other):
+                self.given_said(child, phase)
         self.given_told(one, "phase_train")
         self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
         self.assertEqual(one.stdout.readline().strip(), "0x1")

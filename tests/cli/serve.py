@@ -9,8 +9,10 @@ import subprocess
 import time
 
 import harness
+import protocol
 import session
-from session import CLIENT, CONTROL, MIB, Peer, ProcessPeer, amount, hello, message, text_of
+from protocol import CLIENT, CONTROL, Peer, hello, message
+from session import MIB, ProcessPeer, amount, text_of
 
 
 class Serve(session.Case):
@@ -335,7 +337,7 @@ class WrongMessages(session.Case):
         self.given_refused(peer, part)
 
     def wrong_version_is_told_both_versions_and_the_fix(self):
-        self.given_sent(message("HELLO", b"whatever 99 has", version=99), "protocol 99, and this side speaks %d; stop the coordinator" % session.VERSION)
+        self.given_sent(message("HELLO", b"whatever 99 has", version=99), "protocol 99, and this side speaks %d; stop the coordinator" % protocol.VERSION)
         self.given_log_has("protocol 99")
 
     def truncated_messages(self):
@@ -363,7 +365,7 @@ class WrongMessages(session.Case):
         self.given_sent(hello(CLIENT), "a second hello", join=CLIENT)
 
     def answers_that_nobody_asked_for(self):
-        self.given_sent(message("SERVED", b"\0" * (session.SERVED_HEAD + session.SERVED_TEXT), serial=1 << 40), "an answer that nobody asked for", join=CLIENT)
+        self.given_sent(message("SERVED", b"\0" * (protocol.SERVED_HEAD + protocol.SERVED_TEXT), serial=1 << 40), "an answer that nobody asked for", join=CLIENT)
         self.given_sent(message("LISTED", b"\0" * 8, serial=1 << 40), "an answer that nobody asked for", join=CLIENT)
 
     def descriptors_where_none_belong_are_closed(self):
@@ -498,7 +500,7 @@ class Ledger(session.Case):
     def given_answer(self, peer, kind, size):
         peer.send(amount(kind, size, serial=5))
         name, body, fds = peer.receive()
-        while name == "LIST":  # a status asks its clients what they have; this one does not say
+        while name in ("LIST", "DEVICE_SAY"):  # a status asks its clients what they have; this one does not say
             name, body, fds = peer.receive()
         granted, = struct.unpack_from("<I", body)
         return granted, text_of(body[8:]), fds
@@ -571,7 +573,7 @@ class Ledger(session.Case):
         before = len(os.listdir("/proc/%d/fd" % self.pid))
         self.given_made(one, 64 * MIB)
         one.hang_up()
-        self.given_log_has("pid %d does not come back; its host memory is not counted any more" % one.child.pid)
+        self.given_log_has("pid %d does not come back; its memory is not counted any more" % one.child.pid)
         self.assertEqual(self.given_pool(), (0, 0))
         self.eventually(lambda: len(os.listdir("/proc/%d/fd" % self.pid)) < before)
 

@@ -1,10 +1,8 @@
 """tests/cli/session.py
 A session for the tests of its coordinator: one that is served, programs that have device memory in it, and the protocol spoken
-by hand, so that it can be spoken wrong. The layout is that of lifecycle/protocol.h."""
-import array
+by hand (protocol.py)."""
 import json
 import os
-import re
 import socket
 import struct
 import subprocess
@@ -12,21 +10,12 @@ import sys
 import time
 
 import harness
+from protocol import Peer, message
 
 HOLDER = os.environ["SUBLET_TEST_HOLDER"]
 PEER_DOUBLE = os.environ["SUBLET_TEST_PEER_DOUBLE"]
 
-MAGIC = 0x544C4253
-with open(os.path.join(harness.SOURCE, "lifecycle/protocol.h")) as text:
-    VERSION = int(re.search(r"PROTOCOL_VERSION (\d+)u", text.read()).group(1))
-HEADER = struct.Struct("<IHHIIQ")
-CLIENT, CONTROL = 1, 2
-SERVED_HEAD, SERVED_TEXT = 72, 256  # struct message_served: bytes up to its text, and of that
 MIB = 1 << 20
-
-with open(os.path.join(harness.SOURCE, "lifecycle/protocol.def")) as text:
-    TYPES = {name: number for number, name in enumerate(re.findall(r"^MESSAGE\((\w+),", text.read(), re.M), 1)}
-NAMES = {number: name for name, number in TYPES.items()}
 
 POLICY = """version: 1
 host_pool: 1GiB
@@ -44,52 +33,10 @@ objects:
 """
 
 
-def message(kind, body=b"", serial=1, magic=MAGIC, version=VERSION, length=None):
-    number = TYPES[kind] if isinstance(kind, str) else kind
-    return HEADER.pack(magic, version, number, HEADER.size + len(body) if length is None else length, 0, serial) + body
-
-
-def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand"):
-    return message("HELLO", struct.pack("<IiQ68s64s4x", peer, os.getpid(), host_bytes, role, command))
-
-
 def amount(kind, size, extent=None, serial=1):
     if extent is None:
         extent = 1 if kind in ("MADE", "TAKE") else 0
     return message(kind, struct.pack("<QQ", size, extent), serial)
-
-
-class Peer:
-    """A connection of our own."""
-
-    def __init__(self, session):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(20)
-        folder = os.open(session, os.O_PATH)
-        self.socket.connect("/proc/self/fd/%d/socket" % folder)
-        os.close(folder)
-
-    def send(self, data, fds=()):
-        self.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
-
-    def receive(self):
-        """(name, body, descriptors); ("END OF CONNECTION", b"", []) when the other side has closed."""
-        data, ancillary, _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(64))
-        if not data:
-            return "END OF CONNECTION", b"", []
-        fds = array.array("i")
-        for _, _, part in ancillary:
-            fds.frombytes(part)
-        return NAMES[HEADER.unpack_from(data)[2]], data[HEADER.size:], list(fds)
-
-    def join(self, **words):
-        self.send(hello(**words))
-        name, body, fds = self.receive()
-        assert name == "WELCOME", (name, body)
-        return body, fds
-
-    def close(self):
-        self.socket.close()
 
 
 class ProcessPeer(Peer):

@@ -210,7 +210,10 @@ static __attribute__((unused)) const char *illegal_state(CUdeviceptr address)
 	case RESIDENCY_PARKED:
 		return mapped == a->span_bytes && !held && host_extents_bytes(a->host) == a->span_bytes ? NULL : "parked, but not all of it";
 	case RESIDENCY_HOST:
-		return !mapped && !held && host_extents_bytes(a->host) == a->span_bytes ? NULL : "host, but not all of it or not only";
+		/* between two memories each extent is in one of them (pieces.h) */
+		return mapped == held && mapped + host_extents_bytes(a->host) == a->span_bytes && (mapped || !a->backing.count)
+			       ? NULL
+			       : "host, but not all of it or twice";
 	case RESIDENCY_EMPTY:
 		return !mapped && !held && !a->host ? NULL : "empty, but there is something";
 	case RESIDENCY_COUNT:

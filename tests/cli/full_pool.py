@@ -7,9 +7,11 @@ from session import MIB
 
 
 class Case(phases.Case):
-    def given_pool(self, mib, policy=phases.POLICY):
+    policy_text = phases.POLICY
+
+    def given_pool(self, mib):
         with open(self.policy, "w") as text:
-            text.write(policy.replace("host_pool: 2GiB", "host_pool: %dMiB" % mib))
+            text.write(self.policy_text.replace("host_pool: 2GiB", "host_pool: %dMiB" % mib))
         self.sublet("ctl", "stop")
         self.given_served()
 
@@ -91,6 +93,18 @@ class Full(Case):
         holders = self.given_two(510, (250, 250), (60,) * 8, "--sim=520MiB")
         self.given_refused(holders, {"rollout_weights": {"device": 480}, "train_state": {"host": 500}},
                            "too little to exchange even one extent")
+
+    def capacity_that_has_no_room_for_what_comes(self):
+        """Though the device has."""
+        self.policy_text = phases.POLICY.replace("host_pool:", "capacity: 700MiB\nhost_pool:")
+        holders = self.given_two(2000, (500,), (300, 40))
+        third = self.given_holder((300,))
+        self.given_refused(holders, {"rollout_weights": {"device": 40}, "kv_cache": {"device": 300}, "train_state": {"host": 500},
+                                     "defaults": {"device": 300}},
+                           "pid %d (train): 500.00 MiB come to the device in all, 340.00 MiB leave it and 60.00 MiB are free" % holders[0].pid)
+        third.end()
+        self.given_phase("train")
+        self.assertEqual(holders[0].say("check"), "same bytes")
 
     def device_that_has_no_room_for_what_comes(self):
         """Native memory of a third process is in the way; what could be discarded is as it was."""
