@@ -17,6 +17,7 @@
 #include "lifecycle/client_priv.h"
 #include "lifecycle/endpoint.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 #define PAUSE_LEAST_NS 50000000ull
 #define PAUSE_MOST_NS 2000000000ull
@@ -219,6 +220,7 @@ static bool shake_hands(struct lifecycle *lc, const struct client_socket *own, u
 	client_forget_credit(lc);
 	client_send(client, 0, &joined, -1);
 	ranked_unlock(&client->lock);
+	trace_note_joined(lc, joined.joined.role);
 	log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "joined the session's coordinator (pid %d) as %s, %s%s", (int)message.welcome.pid,
 		joined.joined.role[0] ? joined.joined.role : "no role", message.welcome.policy_bytes ? "policy " : "no policy",
 		message.welcome.policy_name);
@@ -406,6 +408,9 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 	/* here and now, so that the first allocation falls under its rule */
 	if (join(lc, clock_now_ns() + CLIENT_JOIN_NS))
 		client_look_at_environment(lc);
+	/* else with the policy; for the trace they are kept without one too */
+	if (!client_policy(client) && lc->config.caller_wants)
+		__atomic_store_n(&lc->caller_wants, caller_prepare(lc->config.caller_wants), __ATOMIC_RELEASE);
 	ranked_lock(&client->lock);
 	client->reader = CLIENT_RUNNING;
 	ranked_unlock(&client->lock);

@@ -10,6 +10,7 @@
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/needs.h"
 #include "lifecycle/phase.h"
+#include "lifecycle/trace_note.h"
 #include "lifecycle/triggers.h"
 #include "policy/roles.h"
 
@@ -82,6 +83,7 @@ void client_told_phase(struct lifecycle *lc, const struct protocol_message *mess
 	client_event_answered(lc, message->header.serial, told);
 	pthread_cond_broadcast(&client->changed);
 	ranked_unlock(&client->lock);
+	trace_note_phase(lc, told->phase);
 }
 
 static void do_step(struct lifecycle *lc, const struct message_step *step, struct message_stepped *stepped)
@@ -128,6 +130,7 @@ static void do_step(struct lifecycle *lc, const struct message_step *step, struc
 
 void client_do_step(struct lifecycle *lc, uint32_t connection, uint64_t barrier, const struct message_step *step)
 {
+	const uint64_t begun_ns = clock_now_ns();
 	struct protocol_message answer;
 
 	if (step->step != PROTOCOL_STEP_PLAN) { /* that is done beside another step */
@@ -137,6 +140,7 @@ void client_do_step(struct lifecycle *lc, uint32_t connection, uint64_t barrier,
 	}
 	protocol_begin(&answer, PROTOCOL_STEPPED, barrier);
 	do_step(lc, step, &answer.stepped);
+	trace_note_step(lc, barrier, step, &answer.stepped, begun_ns);
 	if (step->step == PROTOCOL_STEP_REOPEN)
 		client_reopened(lc, barrier);
 	ranked_lock(&lc->client.lock);
@@ -192,6 +196,7 @@ static enum sublet_err arrive(struct lifecycle *lc, uint32_t phase, struct errin
 	struct client_arrival arrival = {0};
 	struct protocol_message message;
 	struct message_devices devices;
+	const uint64_t begun_ns = clock_now_ns();
 	uint32_t connection;
 	int cancel_state;
 	bool sent;
@@ -214,6 +219,8 @@ static enum sublet_err arrive(struct lifecycle *lc, uint32_t phase, struct errin
 	forget(client, &arrival);
 	ranked_unlock(&client->lock);
 	pthread_setcancelstate(cancel_state, NULL);
+	if (sent)
+		trace_note_waited(lc, phase, begun_ns);
 	if (!sent)
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the session has no coordinator");
 	if (!arrival.done)

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 #include "policy/match.h"
 #include "policy/roles.h"
 
@@ -193,11 +194,14 @@ static void publish(struct lifecycle *lc, const struct client_policy *new, unsig
 	ranked_lock(&lc->records.lock);
 	__atomic_store_n(&lc->caller_wants, ready, __ATOMIC_RELEASE);
 	__atomic_store_n(&lc->client.policy, new, __ATOMIC_RELEASE);
+	trace_note_policy(lc, new);
 	ledger_set_terms(lc, &new->terms);
 	if (new->bytes && !lc->config.extent_bytes)
 		__atomic_store_n(&lc->copied_extent_bytes, EXTENT_POLICY_BYTES, __ATOMIC_RELAXED);
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
 		allocation->rule = new->bytes ? rule_of_old(&lc->client, new, allocation) : RULE_NONE;
+	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
+		trace_note_object(lc, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (lc->config.triggers)
 		triggers_use(lc->config.triggers, new->bytes ? &new->triggers : NULL);

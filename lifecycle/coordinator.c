@@ -182,6 +182,7 @@ enum sublet_err coordinator_new(struct coordinator **ret, const struct coordinat
 		coordinator_free(c);
 		return err;
 	}
+	coordinator_trace_begin(c, config->trace_folder, config->trace_bytes);
 	c->alone_since_ns = clock_now_ns();
 	*ret = c;
 	return SUBLET_OK;
@@ -223,6 +224,7 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		memcpy(peer->role, message->joined.role, sizeof(peer->role));
 		text_make_printable(peer->role);
 		peer->joined = true;
+		coordinator_trace_peer(c, TRACE_JOINED, peer, c->barrier.phase, 0);
 		barrier_tell(c, peer);
 		break;
 	case PROTOCOL_CREDIT:
@@ -455,6 +457,7 @@ void coordinator_free(struct coordinator *c)
 	peers_bury(c);
 	pool_release(&c->pool);
 	credits_release(c);
+	coordinator_trace_end(c);
 	if (c->policy_bytes)
 		munmap((void *)c->policy_bytes, c->policy_size);
 	close_fd(c->policy_fd);

@@ -23,6 +23,8 @@ struct coordinator_config {
 	size_t policy_bytes;
 	const char *policy_name; /* for people; NULL with no policy */
 	uint64_t pool_bytes;	 /* cap of the host pool */
+	const char *trace_folder; /* NULL: nothing is traced */
+	uint64_t trace_bytes;	 /* of its ring; 0: TRACE_RING_BYTES */
 	uint64_t linger_ns;	 /* ends so long after the last process has left; 0: only when told to */
 };
 

@@ -147,6 +147,7 @@ void barrier_arrive(struct coordinator *c, struct peer *peer, uint64_t serial, u
 		answer(c, &nobody, SUBLET_ERR_INVALID, "the session's policy has no such phase; see 'sublet check' of it");
 		return;
 	}
+	coordinator_trace_peer(c, TRACE_ARRIVED, peer, phase, 0);
 	if (peer->kind == PEER_CLIENT && !peer->without_gpu)
 		peer->triggers = true;
 	add_arrival(c, peer, serial, phase, timeout_ns);
@@ -392,6 +393,7 @@ static void finish(struct coordinator *c)
 	char text[PROTOCOL_TEXT_BYTES] = "";
 
 	barrier->active = false;
+	coordinator_trace_barrier(c);
 	if (barrier->good) {
 		barrier->phase = barrier->to;
 		barrier->clock++;
@@ -461,6 +463,7 @@ static void advance(struct coordinator *c)
 {
 	struct barrier *barrier = &c->barrier;
 
+	coordinator_trace_step(c);
 	switch (barrier->step) {
 	case STEP_PLAN:
 		barrier->good = !barrier->failed;

@@ -76,6 +76,8 @@ static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 	}
 	peer->pidfd = -1;
 	peer->dropped = true;
+	if (peer->kind == PEER_CLIENT)
+		coordinator_trace_peer(c, process_ended ? TRACE_DEATH : TRACE_LEFT, peer, POLICY_NONE, peer->host_bytes);
 	requests_peer_gone(c, peer);
 	barrier_peer_gone(c, peer);
 	pool_connection_gone(c, peer);

@@ -130,6 +130,7 @@ static void refuse_credit(struct coordinator *c, struct peer *client, uint64_t s
 {
 	char text[PROTOCOL_TEXT_BYTES], holders[120], used[16], cap[16];
 
+	coordinator_trace_peer(c, TRACE_REFUSED, client, POLICY_NONE, pool_used_bytes(c));
 	describe_holders(c, holders, sizeof(holders));
 	snprintf(text, sizeof(text), "%s of %s are in use%s; raise host_pool or SUBLET_HOST_POOL",
 		size_format(pool_used_bytes(c), used, sizeof(used)), size_format(c->pool.cap_bytes, cap, sizeof(cap)), holders);

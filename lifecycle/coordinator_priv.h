@@ -8,6 +8,7 @@
 
 #include "lifecycle/coordinator.h"
 #include "lifecycle/endpoint.h"
+#include "lifecycle/trace.h"
 #include "policy/block.h"
 
 enum {
@@ -198,6 +199,7 @@ struct barrier {
 	uint64_t id;
 	uint32_t to;
 	enum barrier_step step;
+	uint64_t step_since_ns; /* the trace's */
 	uint64_t since_ns, deadline_ns, step_deadline_ns, try_ns, pause_until_ns;
 	bool failed, good, releasing;
 	uint64_t moved_bytes;
@@ -216,6 +218,7 @@ struct coordinator {
 	uint64_t linger_ns, alone_since_ns; /* 0: not alone */
 	bool stopping;
 	uint64_t next_serial;
+	struct trace trace;
 	struct peer *peers;
 	uint32_t peers_count, peers_max;
 	struct request *requests;
@@ -339,5 +342,14 @@ void pool_client_gone(struct coordinator *c, struct peer *client, bool process_e
 uint64_t pool_expire(struct coordinator *c, uint64_t now_ns);
 /* Close kept extents until @bytes more would fit under the cap. */
 bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
+
+/* Rows of the coordinator's own trace (coordinator_trace.c); without one each costs a load. */
+void coordinator_trace_begin(struct coordinator *c, const char *folder, uint64_t ring_bytes);
+void coordinator_trace_end(struct coordinator *c);
+/* @phase: a number of the policy, or POLICY_NONE. */
+void coordinator_trace_peer(struct coordinator *c, enum trace_event event, const struct peer *peer, uint32_t phase, uint64_t bytes);
+/* The barrier's step is over; then the barrier is. */
+void coordinator_trace_step(struct coordinator *c);
+void coordinator_trace_barrier(struct coordinator *c);
 
 #endif

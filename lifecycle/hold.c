@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 #define LAST_KERNELS_SAID 2
 #define KERNEL_NAME_SAID 48
@@ -237,6 +238,7 @@ enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing
 	if (!held)
 		end_hold(gate);
 	driver_leave(&lc->driver, &scope);
+	trace_note_held(lc, begun_ns, held ? SUBLET_OK : SUBLET_ERR_TIMEOUT);
 	if (!held)
 		return describe(lc, &obstacle, clock_now_ns() - begun_ns, reterr);
 	log_say(LOG_GATE, LOG_DEBUG, WHOSE_NONE, "held after %llu us", (unsigned long long)((clock_now_ns() - begun_ns) / 1000));
@@ -246,6 +248,8 @@ enum sublet_err gate_hold(struct lifecycle *lc, const struct gate_timing *timing
 void gate_open(struct lifecycle *lc)
 {
 	/* not while gate_hold is at it */
-	if (__atomic_load_n(&lc->gate.word, __ATOMIC_ACQUIRE) & GATE_HELD)
+	if (__atomic_load_n(&lc->gate.word, __ATOMIC_ACQUIRE) & GATE_HELD) {
 		end_hold(&lc->gate);
+		trace_note_opened(lc);
+	}
 }

@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 /* Addresses cost nothing; what the arena cannot have is halved until it fits. */
 #define POOL_ADDRESSES (16ull << 40)
@@ -56,6 +57,7 @@ static void publish_locked(struct lifecycle *lc)
 {
 	__atomic_store_n(&lc->stats->host_pool_bytes, lc->host_pool.bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&lc->stats->host_pool_free_bytes, lc->host_pool.free_bytes, __ATOMIC_RELAXED);
+	trace_note_host_pool(lc);
 }
 
 /* ---- the kind ---- */

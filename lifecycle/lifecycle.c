@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lifecycle/trace_note.h"
 #include "lifecycle/lanes.h"
 
 struct lifecycle_config lifecycle_config_default(void)
@@ -33,6 +34,7 @@ static void init_parts(struct lifecycle *lc)
 	ledger_init(&lc->ledger);
 	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
 	native_init(&lc->native, &lc->granules, lc->stats, lc->device_count);
+	trace_note_begin(lc);
 }
 
 void lifecycle_init_without_driver(struct lifecycle *lc, const struct lifecycle_config *config, struct stats_page *stats)
@@ -93,6 +95,7 @@ void lifecycle_release(struct lifecycle *lc)
 	captures_release(&lc->captures);
 	callbacks_release(&lc->callbacks);
 	gate_release(&lc->gate);
+	trace_close(&lc->trace);
 	granules_release(&lc->granules);
 }
 
@@ -107,6 +110,7 @@ void lifecycle_stop(struct lifecycle *lc)
 void lifecycle_forget(struct lifecycle *lc)
 {
 	gate_forget(&lc->gate);
+	trace_forget(&lc->trace);
 	drainer_forget(&lc->drainer);
 	captures_forget(&lc->captures);
 	contexts_forget(&lc->contexts);
@@ -247,6 +251,7 @@ void lifecycle_context_end(struct lifecycle *lc, const struct context_end *end, 
 	while (records_detach_of_context(&lc->records, end, &detached)) {
 		stats_freed(&lc->stats->device[detached.view.device], detached.view.span_bytes, detached.view.size_bytes,
 			detached.view.residency);
+		trace_note_freed(lc, &detached.view);
 		if (detached.allocation)
 			reclaim_free_idle(lc, detached.allocation);
 	}

@@ -29,6 +29,7 @@
 #include "lifecycle/records.h"
 #include "lifecycle/service.h"
 #include "lifecycle/stats.h"
+#include "lifecycle/trace.h"
 #include "lifecycle/triggers.h"
 
 struct lifecycle_config {
@@ -45,6 +46,8 @@ struct lifecycle_config {
 	unsigned char poison;     /* ...with this byte */
 	unsigned caller_wants;    /* enum caller_wants: what is kept of each allocation's caller, whatever the policy asks */
 	struct triggers *triggers; /* borrowed; told the policy each time there is a new one; may be NULL */
+	const char *trace_folder; /* borrowed until lifecycle_init returns; NULL: nothing is traced */
+	uint64_t trace_bytes;     /* of the ring; 0: TRACE_RING_BYTES */
 	bool free_sync;           /* free as the driver does: wait for the work, then give the pages back */
 };
 
@@ -90,6 +93,8 @@ struct lifecycle {
 	struct service service;
 	struct client client;
 	struct native native;
+	struct trace trace;
+	uint64_t trace_native_ns, trace_native_bytes[STATS_DEVICES]; /* when native bytes were last written, and how many; atomic */
 };
 
 /* @driver is copied, @stats borrowed. UNSUPPORTED: nothing here can work, with the reason. Calls the driver (device count,

@@ -3,6 +3,7 @@
 #include "lifecycle/memory.h"
 
 #include "base/log.h"
+#include "lifecycle/trace_note.h"
 
 /* As long as pages on their way back are waited for: 16 GiB take 12 ms (FACTS.md). */
 #define SETTLE_NS 200000000ull
@@ -98,6 +99,8 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	ledger_made(lc, allocation);
 	allocation->rule = client_rule(&lc->client, allocation, caller);
 	published = records_publish_locked(&lc->records, allocation);
+	if (published)
+		trace_note_allocated(lc, allocation);
 	ranked_unlock(&lc->records.lock);
 	if (published)
 		return SUBLET_OK;
@@ -244,6 +247,7 @@ static void put_back(struct lifecycle *lc, struct allocation *allocation, const 
 		!records_detach_same(&lc->records, allocation, serial, &again))
 		return;
 	stats_freed(&lc->stats->device[was->device], was->span_bytes, was->size_bytes, again.view.residency);
+	trace_note_freed(lc, was);
 	if (!again.allocation) /* the mover has it */
 		return;
 	driver_enter(&lc->driver, &scope);
@@ -281,6 +285,7 @@ static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bo
 	view = &detached.view;
 	if (!detached.allocation)
 		stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
+	trace_note_freed(lc, view);
 	ledger_settle(lc, false);
 	return MEMORY_ANSWERED;
 }

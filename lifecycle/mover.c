@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "lifecycle/lanes.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 #include "lifecycle/pieces.h"
 
 /* Submitted and not yet committed: enough to keep the link busy while two allocations are mapped and unmapped, and no more,
@@ -255,6 +256,8 @@ static bool fails_alone(struct run *run, struct residency_move *move, const stru
 	move->failed = !move->skipped;
 	if (move->failed)
 		note_failure(run, error);
+	if (move->failed)
+		trace_note_move_failed(run->lc, move, error);
 	return move->skipped || move->mismatch || run->request->discard;
 }
 
@@ -351,6 +354,7 @@ static bool take_all(struct run *run)
 			if (move->skipped)
 				continue;
 			note_failure(run, &error);
+			trace_note_move_failed(run->lc, move, &error);
 			return false;
 		}
 	}

@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "lifecycle/exchange.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 #include "lifecycle/needs.h"
 
 struct wish {
@@ -191,6 +192,8 @@ enum sublet_err phase_step(struct lifecycle *lc, const struct service_request *r
 	static const enum residency out[] = {RESIDENCY_HOST, RESIDENCY_PARKED, RESIDENCY_EMPTY}, in[] = {RESIDENCY_DEVICE};
 	struct wish wish = {.lc = lc, .request = request};
 
+	if (request->step != PROTOCOL_STEP_PLAN) /* that is not on the service thread */
+		trace_note_device_free(lc);
 	switch (request->step) {
 	case PROTOCOL_STEP_PLAN:
 		plan(lc, request, report);

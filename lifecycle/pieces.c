@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 #define LOOK_NS 50000ull
 
@@ -53,6 +54,7 @@ static void become(struct lifecycle *lc, struct allocation *allocation, enum res
 	ranked_lock(&lc->records.lock);
 	if (!allocation->dead)
 		stats_moved(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->residency, to);
+	trace_note_become(lc, allocation, to, 0, false);
 	allocation->residency = to;
 	allocation->buffer_id = ++lc->records.next_buffer_id;
 	ranked_unlock(&lc->records.lock);

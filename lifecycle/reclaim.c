@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "lifecycle/drain.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 
 /* A refusal that was not of the moment is asked about again at this rate. */
 #define STRANDED_RETRY_NS 1000000000ull
@@ -219,6 +220,7 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 {
 	struct cache_sink cache = {lc, allocation->device};
 	struct extent_sink sink = {cache_put, &cache};
+	const uint64_t held_bytes = backing_held_bytes(&allocation->backing);
 	/* An extent that others hold a handle of is not given to anybody else. */
 	CUresult result =
 		backing_give_back(&allocation->backing, &lc->driver, allocation->address, allocation->exposed ? NULL : &sink);
@@ -232,6 +234,7 @@ static CUresult try_give_back(struct lifecycle *lc, struct allocation *allocatio
 		host->exposed = host->exposed || allocation->exposed;
 	host_pool_put(lc, allocation->host);
 	allocation->host = NULL;
+	trace_note_given_back(lc, allocation, held_bytes);
 	if (allocation->span_bytes)
 		arena_return(&lc->devices[allocation->device].arena, allocation->address, allocation->span_bytes);
 	records_recycle(&lc->records, allocation);

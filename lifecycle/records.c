@@ -111,6 +111,8 @@ static struct allocation_view view_of(const struct allocation *allocation)
 		.address = allocation->address,
 		.size_bytes = allocation->size_bytes,
 		.span_bytes = allocation->span_bytes,
+		.serial = allocation->serial,
+		.rule = allocation->rule,
 		.device = allocation->device,
 		.context = allocation->context,
 		.residency = allocation->residency,

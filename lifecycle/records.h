@@ -80,7 +80,8 @@ bool records_publish_locked(struct records *records, struct allocation *allocati
 
 /* What a question about an address needs, copied. */
 struct allocation_view {
-	uint64_t address, size_bytes, span_bytes;
+	uint64_t address, size_bytes, span_bytes, serial;
+	uint32_t rule;
 	int device;
 	CUcontext context;
 	enum residency residency;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/trace_note.h"
 #include "lifecycle/pieces.h"
 
 /* Between two looks at a mark. A 256 MiB copy takes 5 ms, and others are queued behind it. */
@@ -345,6 +346,7 @@ enum sublet_err residency_take(struct lifecycle *lc, struct residency_move *move
 
 enum sublet_err residency_prepare(struct lifecycle *lc, struct residency_move *move, struct errinfo *reterr)
 {
+	move->since_ns = clock_now_ns();
 	return residency_change(move->from, move->to)->prepare(lc, move, reterr);
 }
 
@@ -385,6 +387,7 @@ static void become(struct lifecycle *lc, struct residency_move *move, enum resid
 	}
 	if (!allocation->dead)
 		stats_moved(&lc->stats->device[allocation->device], allocation->span_bytes, allocation->residency, to);
+	trace_note_become(lc, allocation, to, move->since_ns, move->failed);
 	allocation->residency = to;
 	allocation->buffer_id = ++lc->records.next_buffer_id;
 	ranked_unlock(&lc->records.lock);

@@ -55,6 +55,7 @@ struct residency_move {
 	struct context_mark done; /* behind its copies */
 	bool copying;             /* submitted, not yet waited for */
 	bool begun, committed, skipped, failed; /* the mover's */
+	uint64_t since_ns;        /* its prepare began */
 	bool last_try;            /* of waiting for room (mover_wait_for_room) */
 	bool mismatch;            /* verify: the bytes are not those that were left */
 };

@@ -16,6 +16,7 @@
 #include "lifecycle/gate.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/phase.h"
+#include "lifecycle/trace_note.h"
 
 #define HOLD_DEADLINE_NS 250000000ull
 #define HOLD_TIMEOUT_NS 30000000000ull
@@ -300,6 +301,7 @@ static void refuse_at_the_end(struct lifecycle *lc, enum sublet_err err, uint64_
 
 static void serve_waiting(struct lifecycle *lc)
 {
+	const uint64_t begun_ns = clock_now_ns();
 	struct move_report host, empty;
 	struct errinfo error = {0};
 	char host_size[16], empty_size[16];
@@ -316,6 +318,7 @@ static void serve_waiting(struct lifecycle *lc)
 	if (!err && !err_empty && !settled) /* what the mover leaves alone */
 		err = errinfo_set(&error, SUBLET_ERR_NOMEM, 0, "neither memory has room for all of what an exchange has left between them");
 	open_unless_holes(lc, empty.holes);
+	trace_note_soft_service(lc, begun_ns, host.moved_bytes + empty.moved_bytes, err ? err : err_empty);
 	if (!lc->service.held)
 		log_say(LOG_RESIDENCY, is_ending(lc) ? LOG_INFO : LOG_WARN, WHOSE_FRAMEWORK,
 			"the gate opens for those that wait in front of it: %s came back from host memory, %s of fresh pages were made",

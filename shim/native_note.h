@@ -4,6 +4,7 @@
 #define SUBLET_SHIM_NATIVE_NOTE_H
 
 #include "shim/shim.h"
+#include "lifecycle/trace_note.h" /* behind shim.h, which prepares cuda.h */
 
 /* result = the driver's answer to an allocating call. When it is out of memory while freed pages are still on their way or
  * kept here, they are given back first and the driver is asked once more: a plain process would have had them back. */
@@ -49,6 +50,7 @@ static inline struct native_taken native_take_note(uint64_t key)
 
 	shim_enter();
 	taken = native_take(&shim_hot.lifecycle.native, key);
+	trace_note_native(&shim_hot.lifecycle, false);
 	shim_leave();
 	return taken;
 }

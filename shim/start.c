@@ -16,6 +16,7 @@
 #include "shim/nvtx_abi.h"
 #include "shim/nvtx_ranges.h"
 #include "shim/shim.h"
+#include "lifecycle/trace_note.h" /* behind shim.h, which prepares cuda.h */
 
 /* A process that starts takes milliseconds; one that was forked in the middle never ends. */
 #define START_WAIT_YIELDS 200000
@@ -67,6 +68,7 @@ static void after_fork_child(void)
 	} else if (page) {
 		/* of a start that came too early, or is under way and perhaps on this thread's stack */
 		stats_after_fork(page);
+		trace_forget(&shim_hot.lifecycle.trace);
 		if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_NEW)
 			page = NULL;
 	}
@@ -111,6 +113,7 @@ static void at_exit(void)
 	if (!serving() || page->pid != (int32_t)getpid())
 		return;
 	lifecycle_stop(&shim_hot.lifecycle);
+	trace_note_end(&shim_hot.lifecycle);
 	bound_report(); /* once more: what was opened since the start, or bound with its first call */
 	say_summary();
 	stats_close(page, keep_page);
@@ -166,6 +169,8 @@ static struct lifecycle_config read_config(void)
 	read_size("SUBLET_MIN_SIZE", &config.min_size_bytes);
 	read_size("SUBLET_CACHE", &config.cache_bytes);
 	read_size("SUBLET_ARENA", &config.arena_bytes);
+	read_size("SUBLET_TRACE_SIZE", &config.trace_bytes);
+	config.trace_folder = getenv("SUBLET_TRACE");
 	if (config.arena_bytes < GRANULE_BYTES)
 		config.arena_bytes = GRANULE_BYTES;
 	if (config.min_size_bytes == 0)

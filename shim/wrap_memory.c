@@ -17,8 +17,10 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	verdict = memory_alloc(&shim_hot.lifecycle, bytesize, dptr, &result, &why, __builtin_return_address(0));
 	if (verdict == MEMORY_PASS) {
 		NATIVE_ALLOCATE(result, cuMemAlloc_v2, (dptr, bytesize));
-		if (result == CUDA_SUCCESS)
+		if (result == CUDA_SUCCESS) {
 			native_note(&shim_hot.lifecycle.native, *dptr, bytesize, native_current_device(), why);
+			trace_note_native(&shim_hot.lifecycle, false);
+		}
 	}
 	shim_leave();
 	return result;

@@ -7,6 +7,7 @@ static void note(uint64_t key, uint64_t bytes, enum stats_native kind)
 {
 	shim_enter();
 	native_note(&shim_hot.lifecycle.native, key, bytes, native_current_device(), kind);
+	trace_note_native(&shim_hot.lifecycle, false);
 	shim_leave();
 }
 

@@ -16,6 +16,7 @@
 #include "tools/serve.h"
 #include "tools/session_dir.h"
 #include "tools/stats_files.h"
+#include "tools/trace_dir.h"
 
 #define ROLE_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
@@ -35,6 +36,7 @@ static const char help[] =
 	"      --role ROLE     what the processes are in the session: train, rollout, ...\n"
 	"      --callers[=WHAT]  keep who makes each allocation: library, thread, tag, stack, python, or (default) all of these;\n"
 	"                      'sublet ctl objects --suggest' then tells more apart\n"
+	"      --trace DIR     write down what is allocated and moved, when and by whom, into folder DIR ('sublet trace')\n"
 	"      --sim[=SIZE]    give CMD a simulated GPU of SIZE (default 80GiB) in place of the machine's driver\n"
 	"      --follow        stay as CMD's parent; report on stderr which processes take device memory, and how much\n"
 	"      --log SPEC      what the library logs: component:level,... such as 'memory:debug,*:warn'\n"
@@ -44,7 +46,8 @@ static const char help[] =
 	"Exit status: CMD's own; 2 wrong usage, 1 CMD was not started, 126 and 127 CMD cannot be run or found, as in a shell.\n"
 	"\n"
 	"environment:\n"
-	"  SUBLET_SESSION, SUBLET_ROLE, SUBLET_LOG, SUBLET_CALLERS  used where the option is not given; set for CMD\n"
+	"  SUBLET_SESSION, SUBLET_ROLE, SUBLET_LOG, SUBLET_CALLERS, SUBLET_TRACE  used where the option is not given; set for CMD\n"
+	"  SUBLET_TRACE_SIZE                        bytes of each process's trace, the newest of which are kept; default 8MiB\n"
 	"  XDG_RUNTIME_DIR                          where named sessions live, else /tmp\n"
 	"  LD_PRELOAD                               kept, with Sublet's library put in\n"
 	"  NVTX_INJECTION64_PATH                    set to Sublet's library, which loads what was there (a profiler) behind it\n"
@@ -60,6 +63,7 @@ struct run_options {
 	const char *role;
 	const char *log;
 	const char *callers;
+	const char *trace;
 	uint64_t sim_bytes; /* 0: the machine's own driver */
 	bool follow;
 };
@@ -72,6 +76,7 @@ static int parse(int argc, char **argv, struct run_options *options)
 		{"policy", required_argument, NULL, 'p'},
 		{"role", required_argument, NULL, 'r'},
 		{"callers", optional_argument, NULL, 'c'},
+		{"trace", required_argument, NULL, 't'},
 		{"sim", optional_argument, NULL, 'm'},
 		{"follow", no_argument, NULL, 'f'},
 		{"log", required_argument, NULL, 'l'},
@@ -95,6 +100,9 @@ static int parse(int argc, char **argv, struct run_options *options)
 			break;
 		case 'c':
 			options->callers = optarg ? optarg : "all";
+			break;
+		case 't':
+			options->trace = optarg;
 			break;
 		case 'l':
 			options->log = optarg;
@@ -202,6 +210,7 @@ int cmd_run(int argc, char **argv)
 {
 	struct run_options options = {0};
 	int status = parse(argc, argv, &options);
+	uint64_t ring_bytes;
 	char *session;
 
 	if (status >= 0)
@@ -209,9 +218,12 @@ int cmd_run(int argc, char **argv)
 	session = session_dir_open(options.session, &status);
 	if (!session)
 		return status;
-	status = set_up(&options, session);
+	status = trace_dir_use(options.trace) && trace_dir_ring_bytes(&ring_bytes) ? set_up(&options, session) : STATUS_BAD;
 	if (!status)
 		status = serve_ensure(session, options.policy, getenv("SUBLET_ROLE"));
+	/* with a policy the coordinator has written it */
+	if (!status && !trace_dir_describe(session, NULL, NULL))
+		status = STATUS_BAD;
 	if (!status) {
 		stats_files_sweep(session);
 		status = options.follow ? launch_follow(session, argv + optind) : launch_exec(argv + optind);

@@ -8,6 +8,7 @@
 #include "tools/policy_file.h"
 #include "tools/serve.h"
 #include "tools/session_dir.h"
+#include "tools/trace_dir.h"
 
 static const char help[] =
 	"usage: sublet serve [OPTION...]\n"
@@ -17,6 +18,7 @@ static const char help[] =
 	"options:\n"
 	"      --session NAME  the session to serve: a name, or a folder (with a slash in it); default: 'default'\n"
 	"      --policy FILE   its policy; without one all allocations are one object, 'everything'\n"
+	"      --trace DIR     write down phases and barriers into folder DIR; 'sublet run --trace DIR' adds what processes do\n"
 	"      --background    detach, and log to coordinator.log in the session folder\n"
 	"      --linger SECS   end so long after the last process has left; default: 30 with --background, else never\n"
 	"  -h, --help          this text\n"
@@ -25,7 +27,8 @@ static const char help[] =
 	"Exit status: 0 when it was told to stop (or, with --background, serves), 1 when it cannot serve, 2 wrong usage.\n"
 	"\n"
 	"environment:\n"
-	"  SUBLET_SESSION    used where --session is not given\n"
+	"  SUBLET_SESSION, SUBLET_TRACE  used where the option is not given\n"
+	"  SUBLET_TRACE_SIZE  bytes of the coordinator's trace, the newest of which are kept; default 8MiB\n"
 	"  SUBLET_HOST_POOL  cap of the host pool, as 64GiB or 50%; else the policy's host_pool, else half of the memory\n"
 	"  SUBLET_LOG        what it logs; default session:info\n"
 	"\n"
@@ -33,7 +36,7 @@ static const char help[] =
 	"  sublet serve --policy grpo.yaml\n";
 
 struct options {
-	const char *session, *policy;
+	const char *session, *policy, *trace;
 	bool background;
 	double linger_s; /* 0: not given */
 };
@@ -44,6 +47,7 @@ static int parse(int argc, char **argv, struct options *options)
 	static const struct option known[] = {
 		{"session", required_argument, NULL, 's'},
 		{"policy", required_argument, NULL, 'p'},
+		{"trace", required_argument, NULL, 't'},
 		{"background", no_argument, NULL, 'b'},
 		{"linger", required_argument, NULL, 'l'},
 		{"help", no_argument, NULL, 'h'},
@@ -63,6 +67,9 @@ static int parse(int argc, char **argv, struct options *options)
 		case 'l':
 			if (!command_number(optarg, 0.001, 1e6, &options->linger_s))
 				return fail(STATUS_USAGE, "'%s' is no time in seconds; see 'sublet serve -h'", optarg);
+			break;
+		case 't':
+			options->trace = optarg;
 			break;
 		case 'b':
 			options->background = true;
@@ -96,12 +103,16 @@ int cmd_serve(int argc, char **argv)
 	status = STATUS_BAD;
 	if (given.policy && !policy_file_compile(given.policy, &source))
 		goto free;
+	if (!trace_dir_use(given.trace) || !trace_dir_ring_bytes(&options.trace_bytes) ||
+		!trace_dir_describe(session, given.policy, &source.block))
+		goto release;
 	options.session = session;
 	options.policy_name = given.policy;
 	options.policy = source.block;
 	options.linger_ns = (uint64_t)((given.linger_s > 0 ? given.linger_s : given.background ? 30 : 0) * 1e9);
 	if (serve_pool_bytes(&source.block, &options.pool_bytes))
 		status = given.background ? serve_beside(&options) : serve_here(&options);
+release:
 	if (given.policy)
 		policy_source_release(&source);
 free:

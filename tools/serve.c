@@ -81,6 +81,8 @@ static int begin(const struct serve_options *options, struct coordinator **ret)
 		.policy_name = options->policy_name,
 		.pool_bytes = options->pool_bytes,
 		.linger_ns = options->linger_ns,
+		.trace_folder = getenv("SUBLET_TRACE"),
+		.trace_bytes = options->trace_bytes,
 	};
 	struct errinfo error;
 	pid_t other;

@@ -13,6 +13,7 @@ struct serve_options {
 	const char *policy_name;     /* NULL: no policy */
 	struct policy_block policy;  /* bytes NULL: no policy */
 	uint64_t pool_bytes;
+	uint64_t trace_bytes; /* of the ring, 0: as much as others; the folder is SUBLET_TRACE's */
 	uint64_t linger_ns; /* ends so long after the last process of the session has left; 0: only when told to */
 };
 

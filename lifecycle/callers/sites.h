@@ -11,10 +11,11 @@
 
 #define SITES_MAX 32768
 
-/* Read-only once made. */
+/* Read-only once made, but for `traced`. */
 struct site {
 	struct site *next; /* of the same hash */
 	uint32_t number;   /* from 0, in the order in which they were met */
+	uint32_t traced;   /* RANK_RECORDS: number of its text in the trace and 1 more, 0: not written */
 	uint16_t stack_count, python_count;
 	const char *library[2];
 	const char *thread, *tag;

@@ -20,7 +20,7 @@ ALLOWED = {
     "shim": {"shim", "lifecycle", "policy", "base", SYSTEM, CUDA},
     # of lifecycle only what has no cuda.h in it, of shim only the lists
     "tools": {"tools", "policy", "policy/source", "layout", "base", SYSTEM, "lifecycle/coordinator.h", "lifecycle/protocol.h",
-              "lifecycle/endpoint.h", "lifecycle/trace.h", "lifecycle/stats.h", "lifecycle/inventory.h", "lifecycle/callers/wants.h", "shim/entries.def", "shim/reasons.def"},
+              "lifecycle/endpoint.h", "lifecycle/trace.def", "lifecycle/trace_format.h", "lifecycle/stats.h", "lifecycle/inventory.h", "lifecycle/callers/wants.h", "shim/entries.def", "shim/reasons.def"},
     "tools/sim": {"tools/sim", "base", SYSTEM, CUDA, "shim/entries.def", "shim/cuda_abi.h"},
     # programs of the user's kind: nothing of ours
     "tools/demo": {"tools/demo", SYSTEM, CUDA},

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/fuzz/corpus.sh source|block|protocol|inventory REPLAY SOURCE MAKER
+# tests/fuzz/corpus.sh source|block|protocol|inventory|trace REPLAY SOURCE MAKER
 # All policy files of the tree (for block: what MAKER compiles them to; for the others: MAKER's messages and lists) and past findings through
 # a fuzz target, changed a little.
 set -euo pipefail
@@ -10,7 +10,7 @@ policies=("$3"/examples/*.yaml "$3"/tests/policy/*/*.yaml)
 if [ "$1" = block ]; then
 	"$4" "$folder" "${policies[@]}"
 	policies=("$folder"/*)
-elif [ "$1" = protocol ] || [ "$1" = inventory ]; then
+elif [ "$1" = protocol ] || [ "$1" = inventory ] || [ "$1" = trace ]; then
 	"$4" "$folder" "$1"
 	policies=("$folder"/*)
 fi

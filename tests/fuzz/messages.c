@@ -1,12 +1,13 @@
 /* tests/fuzz/messages.c
- * messages FOLDER protocol|inventory: one file for each message of the protocol, or a list of allocations, as good ones to start
- * from. */
+ * messages FOLDER protocol|inventory|trace: one file for each message of the protocol, a list of allocations, or the trace of a
+ * process, as good ones to start from. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lifecycle/inventory.h"
 #include "lifecycle/protocol.h"
+#include "lifecycle/trace_format.h"
 
 static int write_file(const char *folder, const char *name, const void *bytes, size_t size)
 {
@@ -52,6 +53,39 @@ static int write_inventory(const char *folder)
 	return status;
 }
 
+enum { TEXTS_BYTES = 128, ROWS = TRACE_ROWS_LEAST, TRACE_BYTES = sizeof(struct trace_header) + TEXTS_BYTES + ROWS * sizeof(struct trace_row) };
+
+static void put_text(char *to, uint64_t *used, uint32_t kind, const char *text)
+{
+	const struct trace_text head = {(uint32_t)strlen(text), kind};
+
+	memcpy(to + *used, &head, sizeof(head));
+	memcpy(to + *used + sizeof(head), text, head.bytes);
+	*used += (sizeof(head) + head.bytes + 7) & ~7ull;
+}
+
+/* One event of each kind, in a loop, about four allocations. */
+static int write_trace(const char *folder)
+{
+	static char bytes[TRACE_BYTES];
+	struct trace_header *header = (struct trace_header *)bytes;
+	struct trace_row *rows = (struct trace_row *)(bytes + sizeof(*header) + TEXTS_BYTES);
+
+	*header = (struct trace_header){.magic = TRACE_MAGIC, .version = TRACE_VERSION, .row_bytes = sizeof(*rows),
+		.writer = TRACE_WRITER_PROCESS, .pid = 1, .rows_count = ROWS, .texts_offset = sizeof(*header), .texts_bytes = TEXTS_BYTES,
+		.rows_offset = sizeof(*header) + TEXTS_BYTES, .begun_ns = 1000, .role = "train", .command = "python3 train.py", .claimed = ROWS};
+	put_text(bytes + sizeof(*header), &header->texts_used, TRACE_TEXT_OBJECT, "weights");
+	put_text(bytes + sizeof(*header), &header->texts_used, TRACE_TEXT_PHASE, "decode");
+	put_text(bytes + sizeof(*header), &header->texts_used, TRACE_TEXT_DEVICE, "0 00ff");
+	put_text(bytes + sizeof(*header), &header->texts_used, TRACE_TEXT_SITE, "library: a.so\nstack: b");
+	for (uint64_t i = 0; i < ROWS; i++) {
+		rows[i] = (struct trace_row){.sequence = i + 1, .time_ns = 1000 + 10 * i, .bytes = 2 << 20, .allocation = i / TRACE_EVENT_COUNT,
+			.duration_ns = 5, .phase = 1, .event = (uint8_t)(i % TRACE_EVENT_COUNT), .to = i % 4, .from = i % 3};
+		rows[i].check = trace_check(&rows[i], i + 1, rows[i].time_ns, rows[i].event, rows[i].phase, rows[i].thread);
+	}
+	return write_file(folder, "trace", bytes, sizeof(bytes));
+}
+
 static int write_messages(const char *folder)
 {
 	int status = 0;
@@ -77,5 +111,7 @@ int main(int argc, char **argv)
 {
 	if (argc != 3)
 		return 2;
+	if (strcmp(argv[2], "trace") == 0)
+		return write_trace(argv[1]);
 	return strcmp(argv[2], "inventory") == 0 ? write_inventory(argv[1]) : write_messages(argv[1]);
 }

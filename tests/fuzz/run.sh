@@ -1,12 +1,12 @@
 #!/bin/bash
-# tests/fuzz/run.sh source|block|protocol|inventory SECONDS
+# tests/fuzz/run.sh source|block|protocol|inventory|trace SECONDS
 # Builds a fuzz target with clang and libFuzzer, address and undefined-behaviour sanitizers, and runs it from the policy files
 # of tests/ and examples/ on. Findings, and how to repeat them, are printed; what it learnt stays in $SUBLET_FUZZ_FOLDER
 # (default: a fresh folder that is removed when nothing was found). A finding that is mended becomes a file in
 # tests/fuzz/found/TARGET/.
 set -euo pipefail
 
-target=${1:?source, block, protocol or inventory} seconds=${2:?seconds}
+target=${1:?source, block, protocol, inventory or trace} seconds=${2:?seconds}
 cd "$(dirname "$0")/../.."
 clang=${CLANG:-clang}
 if ! command -v "$clang" >/dev/null; then
@@ -25,6 +25,7 @@ flags=(-g -O1 -std=gnu11 -D_GNU_SOURCE -I. -fno-sanitize-recover=all -fno-omit-f
 sources=(policy/*.c policy/source/*.c base/errors.c base/size.c base/words.c)
 [ "$target" = protocol ] && sources=(lifecycle/protocol.c base/errors.c)
 [ "$target" = inventory ] && sources=(lifecycle/inventory.c base/errors.c)
+[ "$target" = trace ] && sources=(tools/trace_{file,merge,model,sums}.c base/{errors,list,map,text}.c)
 build() { "$clang" "${flags[@]}" "$@" "${sources[@]}" -lyaml; }
 if ! build -fsanitize=fuzzer,address,undefined -o "$folder/fuzz_$target" "tests/fuzz/fuzz_$target.c" 2>"$folder/build.log"; then
 	if grep -q 'fuzzer.*No such file\|cannot find.*fuzzer' "$folder/build.log"; then
@@ -37,7 +38,7 @@ fi
 if [ "$target" = block ]; then
 	build -o "$folder/blocks" tests/fuzz/blocks.c
 	"$folder/blocks" "$folder/seeds" examples/*.yaml tests/policy/*/*.yaml
-elif [ "$target" = protocol ] || [ "$target" = inventory ]; then
+elif [ "$target" = protocol ] || [ "$target" = inventory ] || [ "$target" = trace ]; then
 	sources=(lifecycle/protocol.c lifecycle/inventory.c base/errors.c)
 	build -o "$folder/messages" tests/fuzz/messages.c
 	"$folder/messages" "$folder/seeds" "$target"
