@@ -24,6 +24,7 @@ enum lock_rank {
 	RANK_KERNELS,  /* lifecycle: kernels that slots of the gate name; held over the driver's look-up of a name */
 	RANK_SITES,    /* lifecycle: distinct callers of allocations */
 	RANK_CLIENT,   /* lifecycle: the connection to the coordinator, what is asked and what was answered */
+	RANK_LEDGER,   /* lifecycle: device bytes that are taken, and the credit for them */
 	RANK_SYMBOLS, /* lifecycle: tables of symbols being made; nothing is taken below it */
 	RANK_COUNT
 };

@@ -152,7 +152,7 @@ void answer_pointer_attributes(struct lifecycle *lc, unsigned int count, const C
 	}
 }
 
-CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_total)
+CUresult answer_device_memory(struct lifecycle *lc, size_t *ret_free, size_t *ret_total)
 {
 	CUdevice device;
 	CUresult result;
@@ -179,4 +179,29 @@ CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_
 			*ret_free = held < *ret_total - *ret_free ? *ret_free + held : *ret_total;
 		return CUDA_SUCCESS;
 	}
+}
+
+CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_total)
+{
+	uint64_t budget;
+	CUdevice device;
+	CUresult result;
+
+	/* what is on its way back is this process's own until it is there, so nothing is waited for under a budget */
+	if (!ret_free || !ret_total || !ledger_budget(lc, UINT64_MAX, &budget))
+		return answer_device_memory(lc, ret_free, ret_total);
+	result = lc->driver.MemGetInfo(ret_free, ret_total);
+	if (result == CUDA_SUCCESS && lc->driver.CtxGetDevice(&device) == CUDA_SUCCESS && device >= 0 && device < lc->device_count)
+		(void)ledger_memory_info(lc, device, *ret_total, ret_free, ret_total);
+	return result;
+}
+
+CUresult answer_total_memory(struct lifecycle *lc, size_t *ret_bytes, CUdevice device)
+{
+	CUresult result = lc->driver.DeviceTotalMem(ret_bytes, device);
+	uint64_t budget;
+
+	if (result == CUDA_SUCCESS && device < lc->device_count && ledger_budget(lc, *ret_bytes, &budget))
+		*ret_bytes = budget;
+	return result;
 }

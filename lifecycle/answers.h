@@ -23,8 +23,13 @@ CUdeviceptr answer_pointer_to_ask(struct lifecycle *lc, CUdeviceptr address);
 void answer_pointer_attributes(struct lifecycle *lc, unsigned int count, const CUpointer_attribute *attributes, void **data,
 	CUdeviceptr address);
 
-/* cuMemGetInfo of the current context's device: the driver's free bytes, and those that are freed or kept but not yet
- * back. Never more than the total. Returns the driver's error unchanged. */
+/* The current context's device: the driver's free bytes, and those that are freed or kept here but not yet back. Never more than the
+ * total. Returns the driver's error unchanged. */
+CUresult answer_device_memory(struct lifecycle *lc, size_t *ret_free, size_t *ret_total);
+/* cuMemGetInfo: the same. Where the policy gives this process's role a budget: that, and what this process leaves of it,
+ * whatever others hold (lifecycle/ledger.h). Returns the driver's error unchanged. */
 CUresult answer_memory_info(struct lifecycle *lc, size_t *ret_free, size_t *ret_total);
+/* cuDeviceTotalMem: the device's, or the budget where that is less. */
+CUresult answer_total_memory(struct lifecycle *lc, size_t *ret_bytes, CUdevice device);
 
 #endif

@@ -73,11 +73,13 @@ static void close_socket(struct client_socket *own)
 }
 
 /* Caller holds the lock. */
-static void disconnect(struct client *client)
+static void disconnect(struct lifecycle *lc)
 {
+	struct client *client = &lc->client;
+
 	close_socket(&client->socket);
 	client->lost = true;
-	client->events_count = 0; /* phases of this policy; the next coordinator may have another */
+	client_events_drop(lc);
 	pthread_cond_broadcast(&client->changed);
 }
 
@@ -170,6 +172,7 @@ static uint64_t say_hello(struct lifecycle *lc, const struct client_socket *own)
 	message.hello.peer = PEER_CLIENT;
 	message.hello.pid = (int32_t)getpid();
 	message.hello.host_bytes = client->host_bytes;
+	message.hello.without_gpu = client->without_gpu;
 	ranked_unlock(&client->lock);
 	protocol_text(message.hello.role, sizeof(message.hello.role), client->given_role);
 	protocol_text(message.hello.command, sizeof(message.hello.command), lc->stats->comm);
@@ -213,6 +216,7 @@ static bool shake_hands(struct lifecycle *lc, const struct client_socket *own, u
 	memset(client->late, 0, sizeof(client->late)); /* their answers are lost with the connection they were asked over */
 	client->pool_cap_bytes = message.welcome.pool_bytes;
 	client->said_alone = false;
+	client_forget_credit(lc);
 	client_send(client, 0, &joined, -1);
 	ranked_unlock(&client->lock);
 	log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "joined the session's coordinator (pid %d) as %s, %s%s", (int)message.welcome.pid,
@@ -243,8 +247,10 @@ static bool join(struct lifecycle *lc, uint64_t deadline_ns)
 		state = endpoint_connect(folder, &fd, NULL, &error);
 		close(folder);
 	}
-	if (state == ENDPOINT_CONNECTED && take_over(&own, fd) && shake_hands(lc, &own, deadline_ns, &again, &error))
+	if (state == ENDPOINT_CONNECTED && take_over(&own, fd) && shake_hands(lc, &own, deadline_ns, &again, &error)) {
+		client_tell_devices(lc);
 		return true;
+	}
 	close_socket(&own);
 	if (again)
 		return false;
@@ -272,6 +278,10 @@ static void handle(struct lifecycle *lc, uint32_t connection, const struct proto
 		close(fd);
 	if (message->header.type == PROTOCOL_LIST)
 		client_list(lc, connection, message->header.serial);
+	else if (message->header.type == PROTOCOL_DEVICE_CREDITED)
+		client_device_credited(lc, message);
+	else if (message->header.type == PROTOCOL_DEVICE_SAY)
+		client_device_say(lc, message);
 	else if (message->header.type == PROTOCOL_TELL)
 		client_tell(lc, connection, message->header.serial);
 	else if (message->header.type == PROTOCOL_PHASE)
@@ -319,7 +329,7 @@ static void read_all(struct lifecycle *lc)
 		ranked_lock(&client->lock);
 	}
 	ended = client->stop;
-	disconnect(client);
+	disconnect(lc);
 	ranked_unlock(&client->lock);
 	/* nobody is left to say so */
 	mover_room(lc, MOVER_ROOM_CAME, 0);
@@ -346,8 +356,11 @@ static void *reader_main(void *arg)
 				break;
 		}
 		ranked_unlock(&client->lock);
-		if (!joined)
+		if (!joined) {
 			joined = join(lc, clock_now_ns() + CLIENT_JOIN_NS);
+			if (joined)
+				client_look_at_environment(lc);
+		}
 		pause_ns = joined ? PAUSE_LEAST_NS : pause_ns * 2 > PAUSE_MOST_NS ? PAUSE_MOST_NS : pause_ns * 2;
 		if (joined)
 			read_all(lc);
@@ -387,10 +400,12 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 	protocol_text(client->session, sizeof(client->session), session);
 	protocol_text(client->given_role, sizeof(client->given_role), role);
 	client_set_hooks(lc);
+	client_set_ledger(lc);
 	client_set_service(lc);
 	client_set_phases(lc);
 	/* here and now, so that the first allocation falls under its rule */
-	join(lc, clock_now_ns() + CLIENT_JOIN_NS);
+	if (join(lc, clock_now_ns() + CLIENT_JOIN_NS))
+		client_look_at_environment(lc);
 	ranked_lock(&client->lock);
 	client->reader = CLIENT_RUNNING;
 	ranked_unlock(&client->lock);
@@ -398,7 +413,7 @@ void client_start(struct lifecycle *lc, const char *session, const char *role)
 		return;
 	ranked_lock(&client->lock);
 	client->reader = CLIENT_STOPPED;
-	disconnect(client);
+	disconnect(lc);
 	ranked_unlock(&client->lock);
 	log_say(LOG_SESSION, LOG_WARN, WHOSE_NONE, "no thread for the session (limit of threads or processes): nothing moves here");
 }
@@ -411,6 +426,7 @@ void client_stop(struct lifecycle *lc, uint64_t wait_ns)
 	if (!client->session[0] || !ranked_lock_within(&client->lock, wait_ns))
 		return;
 	client->stop = true;
+	client_events_drop(lc);
 	client_drop(client);
 	pthread_cond_broadcast(&client->changed);
 	while (client->reader == CLIENT_RUNNING && clock_now_ns() < deadline)
@@ -440,6 +456,7 @@ void client_forget(struct client *client)
 		close(client->socket.fd);
 	client->socket.fd = -1;
 	client->stop = true;
+	client->events_count = 0;
 	client->reader = client->worker = CLIENT_STOPPED;
 	client->session[0] = '\0';
 }

@@ -18,6 +18,7 @@
 
 #include "base/lock.h"
 #include "lifecycle/protocol.h"
+#include "lifecycle/stats.h"
 
 struct lifecycle;
 struct client_policy;
@@ -48,6 +49,12 @@ struct client_arrival {
 	char text[PROTOCOL_TEXT_BYTES];
 };
 
+/* An event of the program has begun a phase. */
+struct client_event {
+	uint32_t phase;
+	uint64_t serial; /* of its ARRIVE; 0: not told yet */
+};
+
 /* A step of a barrier, to be done by the worker. */
 struct client_step {
 	uint32_t connection;
@@ -68,6 +75,23 @@ struct client_socket {
 	ino_t inode;
 };
 
+/* Of a device, as the session's ledger of device memory has it. */
+struct client_device {
+	int uuid_state; /* enum client_uuid, atomic */
+	unsigned char uuid[PROTOCOL_UUID_BYTES]; /* once it is known */
+	uint64_t last_serial; /* of what was last said of it; the answer to that says what credit there is */
+	bool awaits; /* that answer */
+	bool uncounted; /* more may be used than was ever said or asked for */
+};
+enum client_uuid { CLIENT_UUID_UNASKED, CLIENT_UUID_BUSY, CLIENT_UUID_KNOWN, CLIENT_UUID_NONE };
+
+/* Asked by a thread that waits; one at a time. */
+struct client_device_question {
+	uint64_t serial; /* 0: none */
+	bool answered;
+	struct message_device_verdict verdict;
+};
+
 enum client_thread { CLIENT_NO_THREAD, CLIENT_RUNNING, CLIENT_STOPPED };
 
 struct client {
@@ -75,6 +99,7 @@ struct client {
 	pthread_cond_t changed;	 /* a question was answered, a request came, the connection went, all ends */
 	char session[CLIENT_SESSION_BYTES]; /* written before the threads start; empty: never joins */
 	char given_role[PROTOCOL_ROLE_BYTES]; /* the same */
+	bool without_gpu; /* it begins phases, and that is all; written before the threads start */
 	struct client_socket socket; /* its fd is -1: not joined */
 	uint32_t connection; /* counts joins */
 	uint64_t serial;
@@ -83,6 +108,9 @@ struct client {
 	struct client_question question;
 	struct client_late late[CLIENT_LATE];
 	uint32_t late_next;
+	struct client_device devices[STATS_DEVICES];
+	struct client_device_question device_question;
+	bool said_unasked; /* that nobody can be asked for device memory; since the last join */
 	struct client_request requests[CLIENT_REQUESTS]; /* a ring */
 	uint32_t first_request, requests_count;
 	struct client_step steps[CLIENT_STEPS]; /* in their order */
@@ -92,8 +120,14 @@ struct client {
 	bool release_failed; /* in this barrier: then nothing is acquired; the worker's */
 	bool lost; /* the connection went since the worker last looked */
 	struct client_arrival *arrivals;
-	uint32_t events[CLIENT_EVENTS]; /* phases that events of the program begin, to be told by the worker; in their order */
+	struct client_event events[CLIENT_EVENTS]; /* that are not answered, in their order */
 	uint32_t events_count;
+	uint64_t look_ns; /* when the environment is looked at again; 0: no trigger asks for it */
+	uint32_t environment_phase; /* that the environment asked for when last looked at, plus 1; 0: none */
+	const struct client_policy *environment_policy; /* and by which policy */
+	uint64_t events_until_ns; /* as long gated calls wait for the answers */
+	uint64_t reopened; /* number of the barrier in which the gate was last opened again after a hold that failed */
+	uint64_t clock; /* of the phase in force, as told */
 	uint32_t phase; /* that is in force, plus 1; 0: none. Atomic, written under the lock */
 	enum client_thread reader, worker;
 	const struct client_policy *policy; /* atomic; never freed once published, any thread may be reading it */
@@ -106,15 +140,19 @@ void client_start(struct lifecycle *lc, const char *session, const char *role);
 /* At process end: leave. What still runs makes no further call once this returns, or @wait_ns have passed. Before
  * service_stop. */
 void client_stop(struct lifecycle *lc, uint64_t wait_ns);
+/* Before client_stop, for another client of this process: what events of the program have begun and nobody has answered, in its order.
+ * Returns how many; they are forgotten here. */
+size_t client_take_events(struct lifecycle *lc, uint32_t phases[CLIENT_EVENTS]);
+/* An event of the program begins @phase: the session is told, and gated calls wait from now on. On a thread of the program, inside its NVTX
+ * call or in front of its launch; waits for nobody. No lock held. @lc: the lifecycle. */
+void client_note_event(void *lc, uint32_t phase);
 /* Unit tests: stop, and wait for the threads. */
 void client_release(struct lifecycle *lc);
 /* In a forked child: the connection is the parent's. */
 void client_forget(struct client *client);
 
-/* This process has arrived at @phase of its policy. With @waits returns when that has begun for the whole session, or will not:
- * then *reterr says why. No lock held; on any thread. Waits as long as the others take. */
-enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, struct errinfo *reterr);
-/* The same by the phase's name, if the policy lets a program of this role begin it. */
+/* This process has arrived at the phase called @name, if the policy lets a program of its role begin it. Returns when that has begun
+ * for the whole session, or will not: then *reterr says why. No lock held; on any thread. Waits as long as the others take. */
 enum sublet_err client_arrive_at(struct lifecycle *lc, const char *name, struct errinfo *reterr);
 
 struct allocation;

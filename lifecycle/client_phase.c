@@ -76,6 +76,10 @@ void client_told_phase(struct lifecycle *lc, const struct protocol_message *mess
 		arrival->error = (enum sublet_err)told->error;
 		protocol_text(arrival->text, sizeof(arrival->text), told->text);
 	}
+	if (client->clock != told->clock)
+		kernels_phase_changed(lc);
+	client->clock = told->clock;
+	client_event_answered(lc, message->header.serial, told);
 	pthread_cond_broadcast(&client->changed);
 	ranked_unlock(&client->lock);
 }
@@ -133,6 +137,8 @@ void client_do_step(struct lifecycle *lc, uint32_t connection, uint64_t barrier,
 	}
 	protocol_begin(&answer, PROTOCOL_STEPPED, barrier);
 	do_step(lc, step, &answer.stepped);
+	if (step->step == PROTOCOL_STEP_REOPEN)
+		client_reopened(lc, barrier);
 	ranked_lock(&lc->client.lock);
 	client_send(&lc->client, connection, &answer, -1);
 	ranked_unlock(&lc->client.lock);
@@ -179,7 +185,7 @@ static void wait_for(struct client *client, struct client_arrival *arrival, uint
 	}
 }
 
-enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, struct errinfo *reterr)
+static enum sublet_err arrive(struct lifecycle *lc, uint32_t phase, struct errinfo *reterr)
 {
 	struct client *client = &lc->client;
 	const struct client_policy *current = client_policy(client);
@@ -190,8 +196,6 @@ enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, 
 	int cancel_state;
 	bool sent;
 
-	if (!current || !current->bytes || phase >= current->policy.phases_count)
-		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0, "the session has no policy with such a phase");
 	needs_devices(lc, &devices);
 	/* a thread that ended inside the wait would leave its lock to nobody, and its stack in the list */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
@@ -201,26 +205,20 @@ enum sublet_err client_arrive(struct lifecycle *lc, uint32_t phase, bool waits, 
 	protocol_begin(&message, PROTOCOL_ARRIVE, arrival.serial);
 	message.arrive.phase = phase;
 	message.arrive.devices = devices;
-	if (waits) {
-		arrival.next = client->arrivals;
-		client->arrivals = &arrival;
-	}
+	arrival.next = client->arrivals;
+	client->arrivals = &arrival;
 	/* a number of the policy before would name another phase */
 	sent = client_policy(client) == current && client_send(client, connection, &message, -1);
-	if (waits) {
-		if (sent)
-			wait_for(client, &arrival, connection, policy_text(&current->policy, current->policy.phases[phase].name));
-		forget(client, &arrival);
-	}
+	if (sent)
+		wait_for(client, &arrival, connection, policy_text(&current->policy, current->policy.phases[phase].name));
+	forget(client, &arrival);
 	ranked_unlock(&client->lock);
 	pthread_setcancelstate(cancel_state, NULL);
 	if (!sent)
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the session has no coordinator");
-	if (!waits || (arrival.done && !arrival.error))
-		return SUBLET_OK;
 	if (!arrival.done)
 		return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the session's coordinator went before the phase began");
-	return errinfo_set(reterr, arrival.error, 0, "%s", arrival.text);
+	return arrival.error ? errinfo_set(reterr, arrival.error, 0, "%s", arrival.text) : SUBLET_OK;
 }
 
 enum sublet_err client_arrive_at(struct lifecycle *lc, const char *name, struct errinfo *reterr)
@@ -236,5 +234,5 @@ enum sublet_err client_arrive_at(struct lifecycle *lc, const char *name, struct 
 	if (!policy_may_command(&current->policy, current->role, false, phase))
 		return errinfo_set(reterr, SUBLET_ERR_INVALID, 0,
 			"no trigger of the policy lets this role begin '%s'; add '{enter: %s, command: true}'", name, name);
-	return client_arrive(lc, phase, true, reterr);
+	return arrive(lc, phase, reterr);
 }

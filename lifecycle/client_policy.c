@@ -193,6 +193,7 @@ static void publish(struct lifecycle *lc, const struct client_policy *new, unsig
 	ranked_lock(&lc->records.lock);
 	__atomic_store_n(&lc->caller_wants, ready, __ATOMIC_RELEASE);
 	__atomic_store_n(&lc->client.policy, new, __ATOMIC_RELEASE);
+	ledger_set_terms(lc, &new->terms);
 	if (new->bytes && !lc->config.extent_bytes)
 		__atomic_store_n(&lc->copied_extent_bytes, EXTENT_POLICY_BYTES, __ATOMIC_RELAXED);
 	for (struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next)
@@ -200,6 +201,7 @@ static void publish(struct lifecycle *lc, const struct client_policy *new, unsig
 	ranked_unlock(&lc->records.lock);
 	if (lc->config.triggers)
 		triggers_use(lc->config.triggers, new->bytes ? &new->triggers : NULL);
+	kernels_policy_came(lc);
 }
 
 static bool map(struct client_policy *new, int fd, uint64_t bytes, struct errinfo *reterr)
@@ -243,6 +245,18 @@ static void look_at_rules(struct client_policy *new)
 	}
 }
 
+static void read_terms(struct client_policy *new)
+{
+	const struct policy_role *role = new->role == POLICY_NONE ? NULL : &new->policy.roles[new->role];
+
+	new->terms.capacity = new->policy.header->capacity;
+	new->terms.reserve = new->policy.header->reserve;
+	if (role) {
+		new->terms.budget = role->budget;
+		new->terms.role = policy_text(&new->policy, role->name);
+	}
+}
+
 bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret_role, size_t room, struct errinfo *reterr)
 {
 	const struct client_policy *old = client_policy(&lc->client);
@@ -266,10 +280,12 @@ bool client_adopt_policy(struct lifecycle *lc, int fd, uint64_t bytes, char *ret
 		if (new->bytes) {
 			new->role = find_role(&lc->client, &new->policy);
 			look_at_rules(new);
+			read_terms(new);
 			triggers_policy_init(&new->triggers, &new->policy, new->role);
 		}
-		ready = caller_prepare(new->wants | lc->config.caller_wants);
-		if (new->bytes)
+		/* without a GPU it allocates nothing */
+		ready = lc->client.without_gpu ? 0 : caller_prepare(new->wants | lc->config.caller_wants);
+		if (new->bytes && !lc->client.without_gpu)
 			say_unseen(new, ready);
 		new->older = old;
 		publish(lc, new, ready);

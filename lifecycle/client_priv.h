@@ -4,6 +4,7 @@
 #define SUBLET_LIFECYCLE_CLIENT_PRIV_H
 
 #include "lifecycle/client.h"
+#include "lifecycle/ledger.h"
 #include "lifecycle/triggers.h"
 #include "policy/block.h"
 
@@ -19,6 +20,7 @@ struct client_policy {
 	uint32_t role;	   /* of this process in it, or POLICY_NONE */
 	unsigned wants;	   /* enum caller_wants that some rule for this role asks for */
 	bool has_pinned;
+	struct ledger_terms terms; /* of device memory */
 	struct triggers_policy triggers; /* what it asks of this process's events */
 	const struct client_policy *older; /* the one before: kept, some thread may be reading it */
 };
@@ -50,6 +52,17 @@ void client_answered(struct client *client, const struct protocol_message *messa
 /* Message RECALL. No lock held. */
 void client_recall(struct lifecycle *lc, const struct protocol_message *message);
 
+/* ---- client_ledger.c ---- */
+
+void client_set_ledger(struct lifecycle *lc);
+/* A connection begins: what was granted over the one before counts no more. Caller holds the lock. */
+void client_forget_credit(struct lifecycle *lc);
+/* And what this process uses is told. No lock held. */
+void client_tell_devices(struct lifecycle *lc);
+/* Messages DEVICE_CREDITED and DEVICE_SAY. No lock held. */
+void client_device_credited(struct lifecycle *lc, const struct protocol_message *message);
+void client_device_say(struct lifecycle *lc, const struct protocol_message *message);
+
 /* ---- client_serve.c ---- */
 
 void client_set_service(struct lifecycle *lc);
@@ -58,8 +71,8 @@ void client_list(struct lifecycle *lc, uint32_t connection, uint64_t serial);
 void client_serve(struct lifecycle *lc, uint32_t connection, const struct protocol_message *message);
 
 void client_add_report(struct message_served *served, const struct move_report *report);
-/* An event of the program begins @phase: the worker tells the coordinator. Inside somebody's NVTX call; waits for nobody. */
-void client_note_event(void *lc, uint32_t phase);
+/* Have a worker. Caller holds the lock. 0, or the error of pthread_create. */
+int client_ensure_worker(struct lifecycle *lc);
 /* Have the worker do a step of a barrier. No lock held. */
 void client_queue_step(struct lifecycle *lc, uint32_t connection, const struct protocol_message *message);
 
@@ -73,6 +86,23 @@ void client_told_phase(struct lifecycle *lc, const struct protocol_message *mess
 void client_do_step(struct lifecycle *lc, uint32_t connection, uint64_t barrier, const struct message_step *step);
 /* The connection that a barrier's steps came by is gone. No lock held. */
 void client_leave_barrier(struct lifecycle *lc);
+
+/* ---- client_events.c ---- */
+
+/* Tell the next one that is not told. False: there is none. Caller, the worker, holds the lock. */
+bool client_tell_event(struct lifecycle *lc);
+/* Until when the worker may sleep; and what is due then. Caller holds the lock; the second lets go of it for a line in the log. */
+uint64_t client_events_deadline(const struct lifecycle *lc);
+void client_events_late(struct lifecycle *lc);
+/* The same for a look at the environment, where the policy has triggers for it. The first look is for who joins, so that what it begins
+ * is waited for by the first gated call; the others are the worker's. No lock held. */
+void client_look_at_environment(struct lifecycle *lc);
+/* Message PHASE answers @serial; 0: it answers nobody. Caller holds the lock, which is let go of for a line in the log. */
+void client_event_answered(struct lifecycle *lc, uint64_t serial, const struct message_phase *told);
+/* The connection they were told by is gone, and the next may have another policy. Caller holds the lock. */
+void client_events_drop(struct lifecycle *lc);
+/* A hold of @barrier has failed and the gate opens: at the second time who waits for a phase goes on as well. No lock held. */
+void client_reopened(struct lifecycle *lc, uint64_t barrier);
 
 /* ---- client_inventory.c ---- */
 

@@ -162,7 +162,6 @@ static void *worker_main(void *arg)
 	while (!client->stop) {
 		struct client_request request;
 		struct protocol_message answer;
-		struct errinfo error;
 
 		/* before the steps of the next one */
 		if (client->lost) {
@@ -172,17 +171,15 @@ static void *worker_main(void *arg)
 			ranked_lock(&client->lock);
 			continue;
 		}
-		if (client->events_count) {
-			const uint32_t phase = client->events[0];
-
-			client->events_count--;
-			memmove(client->events, client->events + 1, client->events_count * sizeof(client->events[0]));
+		client_events_late(lc);
+		if (client->look_ns && clock_now_ns() >= client->look_ns) {
 			ranked_unlock(&client->lock);
-			if (client_arrive(lc, phase, false, &error))
-				log_limited(LOG_SESSION, LOG_WARN, WHOSE_NONE, "an event of the program begins no phase: %s", error.text);
+			client_look_at_environment(lc);
 			ranked_lock(&client->lock);
 			continue;
 		}
+		if (client_tell_event(lc))
+			continue;
 		if (client->steps_count) {
 			const struct client_step step = client->steps[0];
 
@@ -197,7 +194,7 @@ static void *worker_main(void *arg)
 			continue;
 		}
 		if (!client->requests_count) {
-			client_wait(client, UINT64_MAX);
+			client_wait(client, client_events_deadline(lc));
 			continue;
 		}
 		request = client->requests[client->first_request];
@@ -218,8 +215,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Caller holds the lock. 0, or the error of pthread_create. */
-static int ensure_worker(struct lifecycle *lc)
+int client_ensure_worker(struct lifecycle *lc)
 {
 	struct client *client = &lc->client;
 	pthread_attr_t attributes;
@@ -250,7 +246,7 @@ void client_serve(struct lifecycle *lc, uint32_t connection, const struct protoc
 	ranked_lock(&client->lock);
 	if (client->requests_count == CLIENT_REQUESTS)
 		refusal = "too many requests wait here; try again when they are done";
-	else if (ensure_worker(lc))
+	else if (client_ensure_worker(lc))
 		refusal = "no thread for requests can be started (limit of threads or processes)";
 	if (refusal) {
 		protocol_begin(&answer, PROTOCOL_SERVED, message->header.serial);
@@ -263,21 +259,6 @@ void client_serve(struct lifecycle *lc, uint32_t connection, const struct protoc
 		protocol_begin(&answer, PROTOCOL_SERVING, message->header.serial);
 	}
 	client_send(client, connection, &answer, -1);
-	ranked_unlock(&client->lock);
-}
-
-void client_note_event(void *arg, uint32_t phase)
-{
-	struct lifecycle *lc = arg;
-	struct client *client = &lc->client;
-
-	ranked_lock(&client->lock);
-	/* repeated by each microbatch, it is one */
-	if (client->events_count < CLIENT_EVENTS && !client->stop && client->socket.fd >= 0 &&
-		(!client->events_count || client->events[client->events_count - 1] != phase) && !ensure_worker(lc)) {
-		client->events[client->events_count++] = phase;
-		pthread_cond_broadcast(&client->changed);
-	}
 	ranked_unlock(&client->lock);
 }
 
@@ -304,7 +285,7 @@ void client_queue_step(struct lifecycle *lc, uint32_t connection, const struct p
 	drop_overtaken(client, message->step.step);
 	if (client->steps_count == CLIENT_STEPS) {
 		/* nobody of ours asks for so many */
-	} else if (!ensure_worker(lc)) {
+	} else if (!client_ensure_worker(lc)) {
 		client->steps[client->steps_count++] = (struct client_step){connection, message->header.serial, message->step};
 		pthread_cond_broadcast(&client->changed);
 	} else {

@@ -193,6 +193,7 @@ static void hello(struct coordinator *c, struct peer *peer, const struct protoco
 	char who[128];
 
 	peer->kind = message->hello.peer;
+	peer->without_gpu = message->hello.without_gpu;
 	memcpy(peer->role, message->hello.role, sizeof(peer->role));
 	memcpy(peer->command, message->hello.command, sizeof(peer->command));
 	text_make_printable(peer->role);
@@ -231,6 +232,10 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 	case PROTOCOL_LEAVE:
 	case PROTOCOL_RECALLED:
 		good = pool_message(c, peer, message, fd, &error);
+		break;
+	case PROTOCOL_DEVICE_CREDIT:
+	case PROTOCOL_DEVICE_HAVE:
+		good = credits_message(c, peer, message, &error);
 		break;
 	case PROTOCOL_LISTED:
 		good = request_listed(c, peer, message);
@@ -360,12 +365,13 @@ static void handle_event(struct coordinator *c, const struct epoll_event *event)
 static uint64_t keep_time(struct coordinator *c)
 {
 	uint64_t now = clock_now_ns(), next = requests_expire(c, now), away = peers_expire(c, now), due = barrier_tick(c, now),
-		 waits = pool_expire(c, now);
+		 credit = credits_tick(c, now), waits = pool_expire(c, now);
 	bool alone = true;
 
 	next = waits < next ? waits : next;
 	next = away < next ? away : next;
 	next = due < next ? due : next;
+	next = credit < next ? credit : next;
 
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
 		uint64_t until = peer->since_ns + HELLO_WAIT_MS * CLOCK_NS_PER_MS;
@@ -447,6 +453,7 @@ void coordinator_free(struct coordinator *c)
 	barrier_release(c);
 	peers_bury(c);
 	pool_release(&c->pool);
+	credits_release(c);
 	if (c->policy_bytes)
 		munmap((void *)c->policy_bytes, c->policy_size);
 	close_fd(c->policy_fd);

@@ -29,9 +29,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/text.h"
-
-_Static_assert(POLICY_PHASES_MAX < 64, "phases that a peer has triggered are bits");
 
 #define TRY_LEAST_NS (250 * CLOCK_NS_PER_MS)
 #define STEP_SLACK_NS (5000 * CLOCK_NS_PER_MS)	  /* beyond what a client was given for its step */
@@ -148,8 +147,8 @@ void barrier_arrive(struct coordinator *c, struct peer *peer, uint64_t serial, u
 		answer(c, &nobody, SUBLET_ERR_INVALID, "the session's policy has no such phase; see 'sublet check' of it");
 		return;
 	}
-	if (peer->kind == PEER_CLIENT)
-		peer->triggered |= 1ull << phase;
+	if (peer->kind == PEER_CLIENT && !peer->without_gpu)
+		peer->triggers = true;
 	add_arrival(c, peer, serial, phase, timeout_ns);
 }
 
@@ -159,12 +158,13 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 	const struct policy_header *header = c->policy.header;
 	uint32_t wanted = 0, there = 0;
 
-	if (!first->peer || first->peer->kind == PEER_CONTROL || header->quorum == POLICY_QUORUM_ONE || !first->peer->needs.devices.count)
+	if (!first->peer || first->peer->kind == PEER_CONTROL || first->peer->without_gpu || header->quorum == POLICY_QUORUM_ONE ||
+		!first->peer->needs.devices.count)
 		return true;
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		const struct arrival *own;
 
-		if (peer->dropped || peer->kind != PEER_CLIENT || !(peer->triggered >> first->phase & 1))
+		if (peer->dropped || peer->kind != PEER_CLIENT || !peer->triggers)
 			continue;
 		if (header->quorum != POLICY_QUORUM_ALL && strcmp(peer->role, first->peer->role) != 0)
 			continue;
@@ -184,15 +184,20 @@ static bool is_quorum(const struct coordinator *c, const struct arrival *first)
 static bool has_arrived(struct coordinator *c, struct peer *peer)
 {
 	for (const struct arrival *arrival = c->barrier.arrivals; arrival && !peer->has_arrived; arrival = arrival->next)
-		if (arrival->peer && arrival->phase == c->barrier.to && is_concerned(c, arrival) &&
+		if (arrival->peer && !arrival->peer->without_gpu && arrival->phase == c->barrier.to && is_concerned(c, arrival) &&
 			(arrival->peer == peer || (arrival->peer->kind == PEER_CLIENT && strcmp(arrival->peer->role, peer->role) == 0)))
 			peer->has_arrived = true;
 	return peer->has_arrived;
 }
 
-static bool takes_part(const struct peer *peer)
+static bool is_told(const struct peer *peer)
 {
 	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && peer->joined;
+}
+
+static bool takes_part(const struct peer *peer)
+{
+	return is_told(peer) && !peer->without_gpu;
 }
 
 static void send_step(struct coordinator *c, struct peer *peer, enum protocol_step step)
@@ -276,6 +281,23 @@ static void add_to_text(struct barrier *barrier, const struct peer *peer, const 
 	protocol_text(barrier->text, sizeof(barrier->text), line);
 }
 
+static void log_step(const struct coordinator *c, const struct peer *peer, const struct message_stepped *stepped)
+{
+	static const char *const did[PROTOCOL_STEP_COUNT] = {
+		[PROTOCOL_STEP_RELEASE] = "left the device",
+		[PROTOCOL_STEP_ACQUIRE] = "came to the device",
+		[PROTOCOL_STEP_EXCHANGE] = "changed places",
+		[PROTOCOL_STEP_REVERSE] = "were moved back",
+	};
+	char who[128], bytes[16];
+
+	if (!did[stepped->step])
+		return;
+	log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "phase %s: %s in %u allocations of %s %s, %.3f s", barrier_phase_name(c, c->barrier.to),
+		size_format(stepped->served.moved_bytes, bytes, sizeof(bytes)), stepped->served.moved, peer_name(peer, who, sizeof(who)),
+		did[stepped->step], (double)stepped->served.total_ns / 1e9);
+}
+
 /* What a client did goes to the commands that wait. */
 static void tell_commands(struct coordinator *c, const struct peer *peer, const struct message_stepped *stepped)
 {
@@ -327,6 +349,7 @@ bool barrier_stepped(struct coordinator *c, struct peer *peer, const struct prot
 	else if (stepped->served.moved) {
 		if (barrier->step != STEP_REVERSE)
 			barrier->moved_bytes += stepped->served.moved_bytes;
+		log_step(c, peer, stepped);
 		tell_commands(c, peer, stepped);
 	}
 	return true;
@@ -348,7 +371,7 @@ void barrier_peer_gone(struct coordinator *c, struct peer *peer)
 static void broadcast(struct coordinator *c)
 {
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
-		if (takes_part(peer) && (c->barrier.all || peer->in_barrier))
+		if (is_told(peer) && (c->barrier.all || peer->in_barrier || peer->without_gpu))
 			barrier_tell(c, peer);
 }
 

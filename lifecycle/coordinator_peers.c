@@ -79,8 +79,10 @@ static void drop(struct coordinator *c, struct peer *peer, bool process_ended)
 	requests_peer_gone(c, peer);
 	barrier_peer_gone(c, peer);
 	pool_connection_gone(c, peer);
-	if (peer->kind == PEER_CLIENT)
+	if (peer->kind == PEER_CLIENT) {
+		credits_client_gone(c, peer);
 		pool_client_gone(c, peer, process_ended);
+	}
 }
 
 static bool has_ended(const struct peer *peer)
@@ -96,7 +98,8 @@ static void disconnect(struct coordinator *c, struct peer *peer)
 {
 	const bool process_ended = has_ended(peer);
 
-	if (process_ended || peer->pidfd < 0 || peer->kind != PEER_CLIENT || !peer->host_bytes) {
+	if (process_ended || peer->pidfd < 0 || peer->kind != PEER_CLIENT ||
+		(!peer->host_bytes && !credits_has(c, peer))) {
 		drop(c, peer, process_ended);
 		return;
 	}
@@ -125,7 +128,7 @@ uint64_t peers_expire(struct coordinator *c, uint64_t now_ns)
 		if (peer->dropped || !peer->away_since_ns)
 			continue;
 		if (until <= now_ns) {
-			log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s does not come back; its host memory is not counted any more",
+			log_say(LOG_SESSION, LOG_INFO, WHOSE_NONE, "%s does not come back; its memory is not counted any more",
 				peer_name(peer, who, sizeof(who)));
 			drop(c, peer, has_ended(peer));
 		} else if (until < next) {

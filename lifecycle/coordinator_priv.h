@@ -14,6 +14,7 @@ enum {
 	HELLO_WAIT_MS = 5000,	/* a connection that does not say who it is */
 	RECALL_WAIT_MS = 1500,	/* until what others keep has come; who asked waits for 2 s */
 	LIST_WAIT_MS = 2000,	/* a client's answer to "what do you have" */
+	SAY_WAIT_MS = 500,	/* what a client can do without of its credit; another's allocation waits for it */
 	SERVING_WAIT_MS = 5000, /* its word that a request was read */
 	AWAY_WAIT_MS = 10000,	/* a process that lives on without its connection: it tries every 2 s */
 };
@@ -44,8 +45,9 @@ struct peer {
 	uint64_t away_since_ns; /* of a client whose process lives on without its connection; 0: it has one */
 	int pidfd;     /* -1: cannot be watched, its socket's end is its end */
 	pid_t pid;     /* 0: outside this namespace */
+	bool without_gpu; /* begins phases as a command does, and has nothing to move */
 	bool joined;   /* has read the policy */
-	uint64_t triggered; /* phases at which it has arrived: it counts for their quorums */
+	bool triggers; /* has arrived at some phase: it counts for a quorum */
 	bool recalled; /* asked for what it keeps, and has not said that this was all */
 	bool gave;     /* some of it, since then */
 	bool in_barrier, asked_step, asked_release; /* the barrier's */
@@ -118,6 +120,39 @@ struct pool {
 	uint64_t next_recall;
 };
 
+/* What one process has of one device. */
+struct device_share {
+	struct device_share *next;
+	struct peer *peer; /* NULL: gone, swept at the next tick */
+	uint64_t credit_bytes, used_bytes, native_bytes, budget_bytes; /* as it said last */
+	uint64_t said; /* serial of the last DEVICE_SAY to it, */
+	uint64_t told; /* and of the last that it has answered */
+};
+
+struct device_row {
+	struct device_row *next;
+	uint8_t uuid[PROTOCOL_UUID_BYTES];
+	uint64_t total_bytes;
+	struct device_share *shares;
+};
+
+/* A process waits for credit while others say what they can do without. */
+struct device_wait {
+	struct device_wait *next;
+	struct peer *peer; /* NULL: gone */
+	struct device_row *row;
+	uint64_t serial, credit_bytes, wanted_bytes;
+	uint64_t said_from; /* serials from here on were said for it */
+	uint64_t deadline_ns;
+	bool done;
+};
+
+struct device_ledger {
+	struct device_row *rows; /* never removed: there are as many as devices */
+	uint32_t rows_count;
+	struct device_wait *waits; /* in the order they came */
+};
+
 enum barrier_step {
 	STEP_PLAN = PROTOCOL_STEP_PLAN,
 	STEP_HOLD = PROTOCOL_STEP_HOLD,
@@ -187,6 +222,7 @@ struct coordinator {
 	struct asked *asked;
 	uint32_t asked_count;
 	struct pool pool;
+	struct device_ledger devices;
 	struct barrier barrier;
 	struct watch listener_watch, signals_watch;
 };
@@ -266,6 +302,21 @@ void judge_participants(struct coordinator *c);
 enum verdict { VERDICT_MOVE, VERDICT_EXCHANGE, VERDICT_NO_DEVICE, VERDICT_NO_HOST };
 /* Does what they would move fit? When not, @text names what is missing and who needs it. */
 enum verdict judge(struct coordinator *c, char *text, size_t room);
+
+/* ---- coordinator_ledger.c ---- */
+
+/* Messages DEVICE_CREDIT and DEVICE_HAVE of a client. False with *reterr set: no client of ours sends that. */
+bool credits_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr);
+bool credits_has(const struct coordinator *c, const struct peer *client);
+/* Its share is the others'. */
+void credits_client_gone(struct coordinator *c, struct peer *client);
+/* Have @client say what it uses, before its next answer. */
+void credits_ask(struct coordinator *c, struct peer *client);
+/* Tell a command: the sums of the session for each device (@client NULL), or what @client has. */
+void credits_show(struct coordinator *c, struct peer *control, uint64_t serial, const struct peer *client);
+/* Answer who waits for credit, where that is decided. Returns when to call again, UINT64_MAX: nobody waits. */
+uint64_t credits_tick(struct coordinator *c, uint64_t now_ns);
+void credits_release(struct coordinator *c);
 
 /* ---- coordinator_pool.c ---- */
 

@@ -92,6 +92,8 @@ static void ask_all(struct coordinator *c, struct peer *control, uint64_t serial
 
 		if (peer->dropped || peer->fd < 0 || peer->kind != PEER_CLIENT)
 			continue;
+		if (kind == REQUEST_STATUS)
+			credits_ask(c, peer);
 		protocol_begin(&message, question, ++c->next_serial);
 		ask(c, request, peer, &message, PROTOCOL_ALL, LIST_WAIT_MS * CLOCK_NS_PER_MS, 0);
 	}
@@ -109,7 +111,7 @@ void request_inventory(struct coordinator *c, struct peer *control, uint64_t ser
 
 static bool is_meant(const struct peer *peer, const struct message_ask_serve *ask)
 {
-	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && (!ask->pid || ask->pid == peer->pid) &&
+	return !peer->dropped && peer->fd >= 0 && peer->kind == PEER_CLIENT && !peer->without_gpu && (!ask->pid || ask->pid == peer->pid) &&
 	       (!ask->role[0] || strcmp(ask->role, peer->role) == 0);
 }
 
@@ -357,6 +359,8 @@ static void send_status(struct coordinator *c, struct request *request)
 	for (const struct asked *asked = c->asked; asked; asked = asked->next)
 		message.session.clients += asked->request == request && asked->client;
 	peer_send(c, request->control, &message, -1, -1);
+	if (request->control)
+		credits_show(c, request->control, request->serial, NULL);
 	for (struct asked *asked = c->asked; asked && request->control; asked = asked->next) {
 		if (asked->request != request || !asked->client)
 			continue;
@@ -365,6 +369,8 @@ static void send_status(struct coordinator *c, struct request *request)
 		message.client.answered = asked->answered;
 		request->count++;
 		peer_send(c, request->control, &message, -1, -1);
+		if (request->control)
+			credits_show(c, request->control, request->serial, asked->client);
 		if (asked->answered)
 			send_rows(c, request, asked);
 	}

@@ -242,6 +242,7 @@ enum sublet_err exchange_run(struct lifecycle *lc, const struct exchange *exchan
 		say(&run, false);
 	}
 	free(run.moves);
+	ledger_settle(lc, true);
 	ret_report->holes = mover_holes(lc);
 	ret_report->total_ns = clock_now_ns() - begun;
 	return err;

@@ -190,14 +190,42 @@ const struct gate_slot *gate_busy_slot(bool waiting)
 
 void gate_set(struct gate *gate, unsigned bits)
 {
-	__atomic_store_n(&gate->word, bits | (gate->fenced ? GATE_FENCED : 0), __ATOMIC_SEQ_CST);
+	unsigned before = __atomic_load_n(&gate->word, __ATOMIC_RELAXED);
+
+	bits |= gate->fenced ? GATE_FENCED : 0;
+	while (!__atomic_compare_exchange_n(&gate->word, &before, bits | (before & GATE_BESIDE), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
 	word_wake(&gate->word);
+}
+
+static void set_beside(struct gate *gate, unsigned bit, bool on)
+{
+	if (on)
+		__atomic_fetch_or(&gate->word, bit, __ATOMIC_SEQ_CST);
+	else if (__atomic_fetch_and(&gate->word, ~bit, __ATOMIC_SEQ_CST) & bit)
+		word_wake(&gate->word);
+}
+
+void gate_arrived(struct gate *gate, bool arrived)
+{
+	set_beside(gate, GATE_ARRIVED, arrived);
+}
+
+bool gate_has_arrived(const struct gate *gate)
+{
+	return (__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE) & GATE_ARRIVED) != 0;
+}
+
+void gate_look_at_kernels(struct gate *gate, bool look)
+{
+	set_beside(gate, GATE_KERNELS, look);
 }
 
 void gate_no_more_holds(struct gate *gate)
 {
 	__atomic_store_n(&gate->wanted_after_ns, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&gate->ending, 1, __ATOMIC_SEQ_CST);
+	gate_arrived(gate, false); /* one that comes later finds the process ending */
 	/* The closer sets the word and then looks whether it may, so one of the two sees the other. */
 	if ((__atomic_load_n(&gate->word, __ATOMIC_SEQ_CST) & (GATE_SHUT | GATE_HELD)) == GATE_SHUT)
 		gate_set(gate, 0);
@@ -244,6 +272,7 @@ void gate_init(struct gate *gate, bool fences)
 
 void gate_release(struct gate *gate)
 {
+	set_beside(gate, GATE_BESIDE, false);
 	gate_set(gate, 0);
 	gate_kernels_gone(gate); /* slots outlive it */
 	ranked_lock_release(&gate->kernels_lock);
@@ -289,7 +318,8 @@ static uint64_t patience(const struct gate *gate, unsigned word, uint64_t arrive
 {
 	uint64_t since, now, after_ns = __atomic_load_n(&gate->wanted_after_ns, __ATOMIC_ACQUIRE);
 
-	if (!(word & GATE_HELD) || !__atomic_load_n(&gate->wanted, __ATOMIC_ACQUIRE) ||
+	/* What the phase that is to come needs comes with it. */
+	if (!(word & GATE_HELD) || (word & GATE_ARRIVED) || !__atomic_load_n(&gate->wanted, __ATOMIC_ACQUIRE) ||
 		__atomic_load_n(&gate->asked, __ATOMIC_ACQUIRE))
 		return WAIT_FOR_GOOD;
 	since = __atomic_load_n(&gate->held_since_ns, __ATOMIC_ACQUIRE);
@@ -305,6 +335,24 @@ static bool must_wait(const struct gate_slot *slot, unsigned word, unsigned dept
 	if (!(word & GATE_SHUT))
 		return false;
 	return slot == &shared_slot || (depth == 1 && (!slot->callbacks || (word & GATE_HELD)));
+}
+
+/* Wherever waiting could stop what is waited for, it does not: in a call-back, which a hold's marks stand behind, and where it is not
+ * known whether this is one. */
+static bool must_wait_for_phase(const struct gate *gate, const struct gate_slot *slot, unsigned word, unsigned depth)
+{
+	return SUBLET_UNLIKELY(word & GATE_ARRIVED) && slot != &shared_slot && depth == 1 && !slot->callbacks && !gate_is_ending(gate);
+}
+
+/* Not counted as waiting: an opening between two tries of a hold is not for these. */
+static void wait_for_phase(const struct gate *gate, const struct gate_slot *slot)
+{
+	int saved_errno = errno;
+	unsigned word;
+
+	while (must_wait_for_phase(gate, slot, word = __atomic_load_n(&gate->word, __ATOMIC_ACQUIRE), 1))
+		word_wait(&gate->word, word, WAIT_FOR_GOOD);
+	errno = saved_errno;
 }
 
 /* Until the call may go on. The slot is not marked. A signal handler may run meanwhile and wait as well, if it makes a gated
@@ -354,8 +402,10 @@ struct gate_slot *gate_enter(struct gate *gate, const char *entry, const void *k
 	if (!slot)
 		slot = &shared_slot;
 	mark(slot);
-	while (must_wait(slot, word = __atomic_load_n(&gate->word, __ATOMIC_ACQUIRE), slot->depth)) {
+	while (word = __atomic_load_n(&gate->word, __ATOMIC_ACQUIRE),
+		must_wait_for_phase(gate, slot, word, slot->depth) || must_wait(slot, word, slot->depth)) {
 		gate_leave(slot);
+		wait_for_phase(gate, slot);
 		wait_open(gate, slot);
 		mark(slot);
 	}

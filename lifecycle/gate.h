@@ -13,6 +13,9 @@
  * "Inside a call-back": host functions and stream call-backs are work that the drain waits for, so they must not wait for
  * it. Once held, none can run: launching one is a gated call. Sublet's own threads do not come here (shim/shim.h).
  *
+ * Beside all that a call of depth 0, in no call-back, waits in front of the gate while its process has arrived at a phase that has
+ * neither begun nor been refused (gate_arrived). Such a call is to the closer one that has not been made yet.
+ *
  * Slots are of the process, not of one gate: a thread keeps its slot when a new lifecycle begins (unit tests). */
 #ifndef SUBLET_LIFECYCLE_GATE_H
 #define SUBLET_LIFECYCLE_GATE_H
@@ -44,6 +47,10 @@ enum gate_bits {
 	GATE_HELD = 1 << 1,   /* beside SHUT: drained */
 	GATE_ENDED = 1 << 3,  /* alone: the process ends and what is away cannot come back; calls are refused */
 	GATE_FENCED = 1 << 2, /* no membarrier here: every gated call makes a full fence, by way of the slow path */
+	/* beside any of these, set and cleared by others than the closer */
+	GATE_ARRIVED = 1 << 4, /* an event of the program has asked for a phase: calls wait for the answer */
+	GATE_KERNELS = 1 << 5, /* the names of kernels matter (lifecycle/kernels.h); makes nobody wait */
+	GATE_BESIDE = GATE_ARRIVED | GATE_KERNELS,
 };
 
 struct gate {
@@ -137,6 +144,15 @@ void gate_open(struct lifecycle *lc);
  * stays, and who waits in front of it from now on asks for service at once. */
 void gate_no_more_holds(struct gate *gate);
 bool gate_is_ending(const struct gate *gate);
+/* The process has arrived at a phase, or that has begun or will not: see above. On any thread, under any lock; no driver call. */
+void gate_arrived(struct gate *gate, bool arrived);
+bool gate_has_arrived(const struct gate *gate);
+/* Shall launches come by gate_kernels_matter first? */
+void gate_look_at_kernels(struct gate *gate, bool look);
+static inline bool gate_kernels_matter(const struct gate *gate)
+{
+	return (__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE) & GATE_KERNELS) != 0;
+}
 /* Instead of gate_open: what is away will not come back, and calls that might touch it get an error. */
 void gate_refuse(struct gate *gate);
 

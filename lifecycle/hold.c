@@ -107,17 +107,14 @@ static bool try_to_hold(struct lifecycle *lc, uint64_t until_ns, struct obstacle
 /* ---- what was in the way ---- */
 
 /* Asked only when a hold has failed: a driver that is stuck in a launch may answer late. The lock keeps the code loaded. */
-static bool kernel_name(struct lifecycle *lc, const struct gate_slot *slot, char *name, size_t size)
+static bool name_of_last(struct lifecycle *lc, const struct gate_slot *slot, char *name, size_t size)
 {
-	const char *known = NULL;
+	const char *known;
 	const void *kernel;
 
 	ranked_lock(&lc->gate.kernels_lock);
 	kernel = __atomic_load_n(&slot->kernel, __ATOMIC_RELAXED);
-	/* The runtime passes a CUkernel as a CUfunction, for which the first call gives an error (H200, driver 580). */
-	if (kernel && (!lc->driver.FuncGetName || lc->driver.FuncGetName(&known, (CUfunction)kernel) != CUDA_SUCCESS) &&
-		(!lc->driver.KernelGetName || lc->driver.KernelGetName(&known, (CUkernel)kernel) != CUDA_SUCCESS))
-		known = NULL;
+	known = kernel ? kernel_name(lc, kernel) : NULL;
 	if (known)
 		snprintf(name, size, "%s", known);
 	ranked_unlock(&lc->gate.kernels_lock);
@@ -136,7 +133,7 @@ static void say_last_kernels(struct lifecycle *lc, int thread, char *text, size_
 		int of = __atomic_load_n(&slot->thread, __ATOMIC_RELAXED);
 		size_t length = strlen(text);
 
-		if (of <= 0 || (thread && of != thread) || !kernel_name(lc, slot, kernel, sizeof(kernel)))
+		if (of <= 0 || (thread && of != thread) || !name_of_last(lc, slot, kernel, sizeof(kernel)))
 			continue;
 		if (thread)
 			snprintf(text + length, size - length, "%s '%s'", before, kernel);

@@ -18,6 +18,32 @@ struct lifecycle_config lifecycle_config_default(void)
 	};
 }
 
+static void init_parts(struct lifecycle *lc)
+{
+	gate_init(&lc->gate, lc->config.gate_fences);
+	callbacks_init(&lc->callbacks);
+	captures_init(&lc->captures, &lc->driver);
+	contexts_init(&lc->contexts, &lc->driver);
+	sites_init(&lc->sites);
+	records_init(&lc->records, &lc->granules);
+	reclaim_init(&lc->reclaim);
+	host_pool_init(&lc->host_pool);
+	service_init(lc);
+	client_init(&lc->client);
+	ledger_init(&lc->ledger);
+	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
+	native_init(&lc->native, &lc->granules, lc->stats, lc->device_count);
+}
+
+void lifecycle_init_without_driver(struct lifecycle *lc, const struct lifecycle_config *config, struct stats_page *stats)
+{
+	memset(lc, 0, sizeof(*lc));
+	lc->config = *config;
+	lc->stats = stats;
+	init_parts(lc);
+	lc->client.without_gpu = true;
+}
+
 enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver, const struct lifecycle_config *config,
 	struct stats_page *stats, struct errinfo *reterr)
 {
@@ -32,18 +58,7 @@ enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver
 	lc->stats = stats;
 	lc->device_count = count < STATS_DEVICES ? count : STATS_DEVICES;
 	stats->device_count = (uint32_t)lc->device_count;
-	gate_init(&lc->gate, config->gate_fences);
-	callbacks_init(&lc->callbacks);
-	captures_init(&lc->captures, &lc->driver);
-	contexts_init(&lc->contexts, &lc->driver);
-	sites_init(&lc->sites);
-	records_init(&lc->records, &lc->granules);
-	reclaim_init(&lc->reclaim);
-	host_pool_init(&lc->host_pool);
-	service_init(lc);
-	client_init(&lc->client);
-	ranked_lock_init(&lc->arena_lock, RANK_ARENA);
-	native_init(&lc->native, &lc->granules, stats, lc->device_count);
+	init_parts(lc);
 	return SUBLET_OK;
 }
 
@@ -70,6 +85,7 @@ void lifecycle_release(struct lifecycle *lc)
 	for (int d = 0; d < lc->device_count; d++)
 		arena_release(&lc->devices[d].arena, &lc->driver);
 	native_release(&lc->native);
+	ledger_release(&lc->ledger);
 	ranked_lock_release(&lc->arena_lock);
 	records_release(&lc->records);
 	sites_release(&lc->sites);
@@ -97,6 +113,7 @@ void lifecycle_forget(struct lifecycle *lc)
 	reclaim_forget(&lc->reclaim);
 	service_forget(&lc->service);
 	client_forget(&lc->client);
+	ledger_forget(&lc->ledger);
 	mover_forget(&lc->mover);
 	host_pool_forget(&lc->host_pool);
 	for (int d = 0; d < lc->device_count; d++) {
@@ -202,7 +219,7 @@ void lifecycle_context_seen(struct lifecycle *lc, CUcontext context, int device)
 
 void lifecycle_context_end_begin(struct lifecycle *lc, CUcontext context, struct context_end *end)
 {
-	gate_kernels_gone(&lc->gate); /* its modules end with it */
+	kernels_gone(lc); /* its modules end with it */
 	contexts_end_begin(&lc->contexts, context, end);
 	end->capture_moment = captures_moment(&lc->captures);
 }

@@ -21,6 +21,8 @@
 #include "lifecycle/gate.h"
 #include "lifecycle/granules.h"
 #include "lifecycle/host_pool.h"
+#include "lifecycle/kernels.h"
+#include "lifecycle/ledger.h"
 #include "lifecycle/mover.h"
 #include "lifecycle/native.h"
 #include "lifecycle/reclaim.h"
@@ -76,12 +78,14 @@ struct lifecycle {
 	struct ranked_lock arena_lock;
 	struct granules granules;
 	struct drainer drainer;
+	struct kernels kernels;
 	struct callbacks callbacks;
 	struct captures captures;
 	struct contexts contexts;
 	struct records records;
 	struct reclaim reclaim;
 	struct host_pool host_pool;
+	struct ledger ledger;
 	struct mover mover;
 	struct service service;
 	struct client client;
@@ -92,6 +96,9 @@ struct lifecycle {
  * nothing that makes a context). */
 enum sublet_err lifecycle_init(struct lifecycle *lc, const struct driver *driver, const struct lifecycle_config *config,
 	struct stats_page *stats, struct errinfo *reterr);
+
+/* The same for a process that has no GPU: nothing but client.h may be asked of it, and its client joins as one. */
+void lifecycle_init_without_driver(struct lifecycle *lc, const struct lifecycle_config *config, struct stats_page *stats);
 
 /* Unit tests: give everything back. Live allocations are unmapped and released. Not for a process that ends (its driver
  * may be gone): see lifecycle_stop. */

@@ -4,6 +4,9 @@
 
 #include "base/log.h"
 
+/* As long as pages on their way back are waited for: 16 GiB take 12 ms (FACTS.md). */
+#define SETTLE_NS 200000000ull
+
 struct cache_request {
 	struct lifecycle *lc;
 	int device;
@@ -87,11 +90,12 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 		result = lc->driver.MemSetAccess(allocation->address, span_bytes, rights->list, rights->count);
 		if (result != CUDA_SUCCESS) {
 			backing_give_back(&allocation->backing, &lc->driver, allocation->address, NULL);
+			ledger_done(lc, allocation->device, span_bytes);
 			return errinfo_set(reterr, SUBLET_ERR_DRIVER, (int)result,
 				"cuMemSetAccess refused the rights of a new peer (driver error %d)", (int)result);
 		}
 	}
-	stats_allocated(stats, span_bytes, size_bytes);
+	ledger_made(lc, allocation);
 	allocation->rule = client_rule(&lc->client, allocation, caller);
 	published = records_publish_locked(&lc->records, allocation);
 	ranked_unlock(&lc->records.lock);
@@ -102,19 +106,36 @@ static enum sublet_err publish(struct lifecycle *lc, struct allocation *allocati
 	return errinfo_set(reterr, SUBLET_ERR_SYSTEM, 0, "the look-up table could not grow");
 }
 
-static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, const struct caller *caller,
+/* *ret_refused: it is not the driver who has no room, but the policy who leaves none. */
+static enum sublet_err create(struct lifecycle *lc, struct allocation *allocation, const struct caller *caller, bool *ret_refused,
 	struct errinfo *reterr)
 {
+	const uint64_t span_bytes = allocation->span_bytes;
+	const int device = allocation->device;
 	struct reclaim_room room;
 	struct rights rights;
 	enum sublet_err err;
+	bool tried_again = false;
 
 	reclaim_room_begin(lc, &room);
-	do {
-		err = prepare(lc, allocation, &rights, reterr);
+	for (;;) {
+		err = ledger_take(lc, device, span_bytes, reterr);
+		*ret_refused = err != SUBLET_OK;
+		if (!err)
+			err = prepare(lc, allocation, &rights, reterr);
+		if (err && !*ret_refused)
+			ledger_done(lc, device, span_bytes);
 		/* What the driver did not take back of a failed attempt lies at the address: not again over it. */
-	} while (err == SUBLET_ERR_NOMEM && !allocation->backing.count &&
-		 reclaim_make_room(lc, allocation->device, allocation->span_bytes, &room));
+		if (err != SUBLET_ERR_NOMEM || allocation->backing.count)
+			break;
+		if (reclaim_make_room(lc, device, span_bytes, &room))
+			continue;
+		/* Bytes on their way into the cache are counted twice for a moment, and another thread may be in the middle of a free. */
+		if (!*ret_refused || tried_again)
+			break;
+		reclaim_settle(lc, SETTLE_NS);
+		tried_again = true;
+	}
 	if (err)
 		return err;
 	return publish(lc, allocation, caller, &rights, reterr);
@@ -144,6 +165,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	CUcontext context = NULL;
 	CUdevice device;
 	uint64_t granularity, context_id, address, span_bytes;
+	bool refused;
 
 	*ret_why = STATS_NATIVE_SMALL;
 	if (!ret_address || size_bytes == 0 || size_bytes < lc->config.min_size_bytes)
@@ -184,7 +206,7 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 	caller_find(__atomic_load_n(&lc->caller_wants, __ATOMIC_ACQUIRE), return_address, &caller);
 	allocation->site = sites_find(&lc->sites, &caller);
 	driver_enter(&lc->driver, &scope);
-	err = create(lc, allocation, &caller, &error);
+	err = create(lc, allocation, &caller, &refused, &error);
 	driver_leave(&lc->driver, &scope);
 	if (err == SUBLET_OK) {
 		*ret_address = address;
@@ -192,6 +214,11 @@ enum memory_verdict memory_alloc(struct lifecycle *lc, size_t size_bytes, CUdevi
 		return MEMORY_ANSWERED;
 	}
 	reclaim_unpublished(lc, allocation);
+	if (refused) {
+		log_limited(LOG_MEMORY, LOG_WARN, WHOSE_POLICY, "%s; the program is told that it is out of memory", error.text);
+		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+		return MEMORY_ANSWERED;
+	}
 	/* Rounded up to whole pages it may not fit where the driver, who packs, still has room. */
 	if (err == SUBLET_ERR_NOMEM && span_bytes > size_bytes)
 		return MEMORY_PASS;
@@ -252,7 +279,9 @@ static enum memory_verdict free_as(struct lifecycle *lc, CUdeviceptr address, bo
 		return MEMORY_ANSWERED;
 	}
 	view = &detached.view;
-	stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
+	if (!detached.allocation)
+		stats_freed(&lc->stats->device[view->device], view->span_bytes, view->size_bytes, view->residency);
+	ledger_settle(lc, false);
 	return MEMORY_ANSWERED;
 }
 

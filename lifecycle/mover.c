@@ -417,6 +417,7 @@ enum sublet_err mover_move(struct lifecycle *lc, const struct move_request *requ
 		lanes_close(&run.lanes);
 	}
 	free(run.moves);
+	ledger_settle(lc, true);
 	ret_report->holes = mover_holes(lc);
 	ret_report->total_ns = clock_now_ns() - begun;
 	if (run.err && reterr)

@@ -29,6 +29,10 @@ void needs_devices(struct lifecycle *lc, struct message_devices *ret)
 {
 	int numbers[PROTOCOL_DEVICES];
 
+	if (lc->client.without_gpu) { /* nor a driver to ask */
+		memset(ret, 0, sizeof(*ret));
+		return;
+	}
 	list(lc, ret, numbers);
 }
 
@@ -77,7 +81,7 @@ static uint64_t free_bytes_of(struct lifecycle *lc, struct lanes *lanes, int dev
 	if (lanes_open(lanes, device, &error) || !lanes_enter(lc, &lc->mover.lanes[device]))
 		return 0;
 	(void)host_pool_can_park(lc, device);
-	if (answer_memory_info(lc, &free_bytes, &total) != CUDA_SUCCESS)
+	if (answer_device_memory(lc, &free_bytes, &total) != CUDA_SUCCESS)
 		free_bytes = 0;
 	lanes_leave(lc);
 	return free_bytes;

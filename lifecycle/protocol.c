@@ -105,6 +105,14 @@ static bool client_is_good(const struct message_client *client)
 	return client->answered <= 1 && ENDS(client->role) && ENDS(client->command);
 }
 
+static bool device_use_is_good(const struct message_device_use *use, bool asks)
+{
+	return use->total_bytes && use->total_bytes <= PROTOCOL_AMOUNT_MAX && use->credit_bytes <= PROTOCOL_AMOUNT_MAX &&
+	       use->wanted_bytes <= PROTOCOL_AMOUNT_MAX && use->used_bytes <= PROTOCOL_AMOUNT_MAX &&
+	       use->native_bytes <= PROTOCOL_AMOUNT_MAX && use->budget_bytes <= PROTOCOL_AMOUNT_MAX && use->keeps <= 1 &&
+	       (!asks || (use->credit_bytes && use->wanted_bytes >= use->credit_bytes && !use->answers && !use->keeps));
+}
+
 static bool needs_are_good(const struct message_needs *needs)
 {
 	bool good = needs->devices.count <= PROTOCOL_DEVICES && needs->host_takes_bytes <= PROTOCOL_AMOUNT_MAX &&
@@ -123,7 +131,7 @@ static bool body_is_good(const struct protocol_message *m)
 	switch ((enum protocol_type)m->header.type) {
 	case PROTOCOL_HELLO:
 		return (m->hello.peer == PEER_CLIENT || m->hello.peer == PEER_CONTROL) &&
-		       m->hello.host_bytes <= PROTOCOL_AMOUNT_MAX && ENDS(m->hello.role) && ENDS(m->hello.command);
+		       m->hello.host_bytes <= PROTOCOL_AMOUNT_MAX && m->hello.without_gpu <= 1 && ENDS(m->hello.role) && ENDS(m->hello.command);
 	case PROTOCOL_WELCOME:
 		return m->welcome.policy_bytes <= POLICY_BLOCK_BYTES_MAX && ENDS(m->welcome.policy_name);
 	case PROTOCOL_REFUSED:
@@ -176,6 +184,16 @@ static bool body_is_good(const struct protocol_message *m)
 		       m->step.patience_ns <= INT64_MAX;
 	case PROTOCOL_STEPPED:
 		return m->stepped.step < PROTOCOL_STEP_COUNT && served_is_good(&m->stepped.served) && needs_are_good(&m->stepped.needs);
+	case PROTOCOL_DEVICE_CREDIT:
+	case PROTOCOL_DEVICE_HAVE:
+		return device_use_is_good(&m->device_use, m->header.type == PROTOCOL_DEVICE_CREDIT);
+	case PROTOCOL_DEVICE_CREDITED:
+		return m->device_verdict.granted <= 1 && m->device_verdict.credit_bytes <= PROTOCOL_AMOUNT_MAX &&
+		       ENDS(m->device_verdict.text);
+	case PROTOCOL_DEVICE_SAY:
+		return m->device_say.keeps <= 1;
+	case PROTOCOL_DEVICE:
+		return true;
 	case PROTOCOL_RECALLED:
 	case PROTOCOL_TELL:
 	case PROTOCOL_ASK_INVENTORY:

@@ -23,7 +23,7 @@ enum {
 	PROTOCOL_TEXT_BYTES = 256,    /* one line */
 	PROTOCOL_ROWS_MAX = 64,	      /* objects in one message; more come in several */
 	PROTOCOL_RULES_MAX = 256,     /* objects named in one request */
-	PROTOCOL_UUID_BYTES = 16,     /* of a device */
+	PROTOCOL_UUID_BYTES = 16,     /* of a device: processes number them each in their own way */
 	PROTOCOL_DEVICES = 16,	      /* of one process; more than a node has */
 };
 #define PROTOCOL_AMOUNT_MAX (1ull << 50) /* more host bytes than there are; sums of them stay far from the end of 64 bits */
@@ -61,6 +61,7 @@ struct message_hello {
 	uint64_t host_bytes;   /* host extents it has from before: a coordinator was there, and is no more */
 	char role[PROTOCOL_ROLE_BYTES]; /* given by SUBLET_ROLE, or empty */
 	char command[PROTOCOL_COMMAND_BYTES];
+	uint32_t without_gpu; /* 1: it only begins phases, and takes part in no barrier */
 };
 
 struct message_welcome {
@@ -244,6 +245,41 @@ struct message_inventory {
 	uint64_t bytes; /* the same */
 };
 
+/* What a process has of a device. */
+struct message_device_use {
+	uint8_t uuid[PROTOCOL_UUID_BYTES];
+	uint64_t total_bytes;  /* of the device, above 0 */
+	uint64_t credit_bytes; /* CREDIT: what it needs, with all it has; HAVE: what it keeps */
+	uint64_t wanted_bytes; /* CREDIT: what it would like, no less than that; HAVE: 0 */
+	uint64_t used_bytes, native_bytes;
+	uint64_t budget_bytes; /* of its role; 0: none */
+	uint64_t answers;      /* HAVE: serial of the DEVICE_SAY that it answers, or 0 */
+	uint32_t keeps;	       /* 1, HAVE: its credit is what it was, and no answer is needed */
+	uint32_t spare;	       /* 0 */
+};
+
+struct message_device_verdict {
+	uint32_t granted; /* 0 or 1 */
+	uint32_t spare;	  /* 0 */
+	uint64_t credit_bytes; /* what it has from now on */
+	char text[PROTOCOL_TEXT_BYTES];
+};
+
+struct message_device_say {
+	uint8_t uuid[PROTOCOL_UUID_BYTES]; /* all zero: of each */
+	uint32_t keeps; /* 0: and give back what you do not use; 1: only say it */
+	uint32_t spare; /* 0 */
+};
+
+/* Behind SESSION: sums of all processes; behind CLIENT: what that one has. */
+struct message_device {
+	uint8_t uuid[PROTOCOL_UUID_BYTES];
+	uint64_t total_bytes, capacity_bytes; /* the latter 0: none; with `reserve` in it */
+	uint64_t reserve_bytes;
+	uint64_t credit_bytes, used_bytes, native_bytes;
+	uint64_t budget_bytes; /* of a process; 0: none */
+};
+
 struct message_end {
 	uint32_t count; /* of what came before */
 	uint32_t error; /* enum sublet_err: the question could not be asked */
@@ -276,6 +312,10 @@ struct protocol_message {
 		struct message_stepped stepped;
 		struct message_stuck stuck;
 		struct message_inventory inventory;
+		struct message_device_use device_use;
+		struct message_device_verdict device_verdict;
+		struct message_device_say device_say;
+		struct message_device device;
 	};
 };
 

@@ -506,7 +506,7 @@ CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool 
 		allocation->marked = false;
 		return result;
 	}
-	add_pending(lc, allocation);
+	ledger_freed(lc, allocation);
 	if (result == CUDA_SUCCESS && passes_soon(lc, allocation))
 		give_back(lc, allocation);
 	else if (queue(lc, allocation, lc->config.free_sync && !stream_ordered))

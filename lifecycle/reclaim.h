@@ -70,7 +70,7 @@ void reclaim_release(struct reclaim *reclaim);
 /* In a forked child: nothing is pending, nothing kept, and no helper is there or will be. */
 void reclaim_forget(struct reclaim *reclaim);
 
-/* Take over a detached allocation. CUDA_SUCCESS, or the error that waiting for its work gave (a lost context): then the
+/* Take over a detached allocation, which is counted as freed from then on. CUDA_SUCCESS, or the error that waiting for its work gave (a lost context): then the
  * allocation is still the caller's. @stream_ordered: as cuMemFreeAsync, which never
  * waits. Calls the driver on the caller's thread inside driver_enter. */
 CUresult reclaim_free(struct lifecycle *lc, struct allocation *allocation, bool stream_ordered);

@@ -47,7 +47,7 @@ static void ask(struct triggers *triggers, enum policy_trigger_source source, co
 		policy_text(current->policy, current->policy->phases[phase].name), name, opened ? "is opened" : "ends");
 	arrived = __atomic_load_n(&triggers->arrived, __ATOMIC_ACQUIRE);
 	if (arrived)
-		arrived(triggers->arrived_arg, phase);
+		arrived(__atomic_load_n(&triggers->arrived_arg, __ATOMIC_ACQUIRE), phase);
 }
 
 void triggers_policy_init(struct triggers_policy *new, const struct policy *policy, uint32_t role)
@@ -62,7 +62,7 @@ void triggers_policy_init(struct triggers_policy *new, const struct policy *poli
 
 void triggers_on_arrival(struct triggers *triggers, void (*arrived)(void *arg, uint32_t phase), void *arg)
 {
-	triggers->arrived_arg = arg;
+	__atomic_store_n(&triggers->arrived_arg, arg, __ATOMIC_RELEASE);
 	__atomic_store_n(&triggers->arrived, arrived, __ATOMIC_RELEASE);
 }
 
@@ -268,6 +268,12 @@ void triggers_forget(struct triggers *triggers)
 	triggers->arrived = NULL;
 	triggers->nesting++;
 	memset(triggers->started, 0, sizeof(triggers->started)); /* their names, which another thread may have been freeing, are left */
+}
+
+void triggers_expect_again(struct triggers *triggers)
+{
+	triggers->settled = false;
+	triggers_expect(triggers);
 }
 
 void triggers_release(struct triggers *triggers)

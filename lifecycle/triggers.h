@@ -8,9 +8,7 @@
  * pthreads, as the static thread-local bytes of the preloaded library are few. Bounded: of ranges that are never popped the
  * outermost are forgotten, of those never ended the newest.
  *
- * A process without a GPU joins no session by itself, since all else starts at cuInit. Whoever joins it there (the place is
- * the first NVTX call: shim/nvtx.c) calls triggers_on_arrival, then triggers_use with the policy and the role, as
- * lifecycle/client_policy.c does, and has forks handled as shim/start.c does (triggers_forget); nothing else is needed here.
+ * A process without a GPU joins its session at its first range (shim/controller.c), and joins again when it has one after all.
  *
  * No lock. A zero struct is one in which nobody asks.
  * Neighbours: policy/roles.h answers, shim/nvtx_ranges.c sees the ranges. */
@@ -50,7 +48,7 @@ struct triggers {
 	bool settled;  /* atomic; it is known whether there is a policy */
 	const struct triggers_policy *current;	    /* atomic */
 	void (*arrived)(void *arg, uint32_t phase); /* atomic; written after the one below */
-	void *arrived_arg;
+	void *arrived_arg; /* atomic */
 	unsigned key;	    /* of pthreads, plus one; 0: none yet; atomic */
 	unsigned nesting;   /* counts the times that names began to be kept anew: older nestings are stale; atomic */
 	uint64_t numbers;   /* given to ranges so far; atomic */
@@ -75,7 +73,7 @@ void triggers_expect(struct triggers *triggers);
 void triggers_settle(struct triggers *triggers);
 
 /* Call @arrived with the phase, a number of the policy in use, each time an event begins one, whether or not it is in force already.
- * Once, before the first policy. It runs inside the program's NVTX call, with cancellation off: it records, and returns. */
+ * Before the first policy; again with another @arg when the process joins anew. It runs inside the program's NVTX call, with cancellation off: it records, and returns. */
 void triggers_on_arrival(struct triggers *triggers, void (*arrived)(void *arg, uint32_t phase), void *arg);
 
 /* The calling thread opens a range in @domain (any pointer; NULL is NVTX's default one). @name is copied where it is kept; NULL: it
@@ -89,6 +87,9 @@ void triggers_nvtx_pop(struct triggers *triggers, const void *domain);
 uint64_t triggers_range_start(struct triggers *triggers, uint64_t number, const char *name);
 /* The range of that number ends. An unknown one is nothing. */
 void triggers_range_end(struct triggers *triggers, uint64_t number);
+
+/* In a forked child, behind triggers_forget, which may join by itself: as triggers_expect, where names were ever asked for. */
+void triggers_expect_again(struct triggers *triggers);
 
 /* In a forked child: nobody asks any more, and no name is known. */
 void triggers_forget(struct triggers *triggers);

@@ -119,6 +119,19 @@ struct policy_amount {
 	uint32_t reserved;	     /* 0 */
 };
 
+static inline bool policy_amount_given(const struct policy_amount *amount)
+{
+	return amount->bytes || amount->percent_hundredths;
+}
+
+/* Of @whole_bytes where it is a share. Hundredths of a percent of 2^50 bytes would not fit otherwise. */
+static inline uint64_t policy_amount_bytes(const struct policy_amount *amount, uint64_t whole_bytes)
+{
+	const uint64_t share = amount->percent_hundredths;
+
+	return share ? whole_bytes / 10000 * share + whole_bytes % 10000 * share / 10000 : amount->bytes;
+}
+
 struct policy_range {
 	uint64_t low, high; /* both included */
 };

@@ -59,11 +59,18 @@ unsigned policy_trigger_sources(const struct policy *policy, uint32_t role)
 uint32_t policy_trigger_of(
 	const struct policy *policy, enum policy_trigger_source source, uint32_t role, const char *name)
 {
+	return policy_trigger_of_either(policy, source, role, name, NULL);
+}
+
+uint32_t policy_trigger_of_either(const struct policy *policy, enum policy_trigger_source source, uint32_t role, const char *name,
+	const char *other)
+{
 	for (uint32_t i = 0; i < policy->triggers_count; i++) {
 		const struct policy_trigger *trigger = &policy->triggers[i];
 
 		if (trigger_is_of(policy, trigger, source, role) &&
-			policy_patterns_match(policy, trigger->patterns, name))
+			(policy_patterns_match(policy, trigger->patterns, name) ||
+				(other && policy_patterns_match(policy, trigger->patterns, other))))
 			return trigger->phase;
 	}
 	return POLICY_NONE;

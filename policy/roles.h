@@ -25,6 +25,9 @@ unsigned policy_trigger_sources(const struct policy *policy, uint32_t role);
  * @role; POLICY_NONE when none does. First trigger in file order. */
 uint32_t policy_trigger_of(
 	const struct policy *policy, enum policy_trigger_source source, uint32_t role, const char *name);
+/* The same for an event that has two names; @other may be NULL. */
+uint32_t policy_trigger_of_either(const struct policy *policy, enum policy_trigger_source source, uint32_t role, const char *name,
+	const char *other);
 
 /* May a program of @role begin @phase by its name (`command: true`)? With @any_role, somebody who is no program of the session. */
 bool policy_may_command(const struct policy *policy, uint32_t role, bool any_role, uint32_t phase);

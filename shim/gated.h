@@ -35,6 +35,9 @@
 			return shim_no_driver();                                                                       \
 		if (!shim_active())                                                                                    \
 			return real_ args;                                                                             \
+		/* before the gate: it waits for what it begins */                                                     \
+		if ((kernel) && SUBLET_UNLIKELY(gate_kernels_matter(&shim_hot.lifecycle.gate)))                        \
+			SHIM_OWN(kernels_launched(&shim_hot.lifecycle, kernel));                                           \
 		slot_ = gate_enter(&shim_hot.lifecycle.gate, #symbol, kernel);                                         \
 		if (!slot_)                                                                                            \
 			return GATE_REFUSAL;                                                                           \

@@ -28,10 +28,18 @@ static const struct nvtx_next nobody;
 
 /* ---- what matters ---- */
 
+/* A process that opens a range has perhaps no GPU, and the policy to ask is the session's. */
+static void at_first(void)
+{
+	if (SUBLET_UNLIKELY(__atomic_load_n(&shim_hot.state, __ATOMIC_RELAXED) == SHIM_NEW))
+		shim_controller();
+}
+
 static void opened(const void *domain, const char *name)
 {
 	const int error_before = errno;
 
+	at_first();
 	if (shim_depth == 0)
 		SHIM_OWN(triggers_nvtx_push(&shim_triggers, domain, name));
 	errno = error_before;
@@ -66,6 +74,7 @@ static uint64_t started(bool from_tool, uint64_t number, const char *name)
 	const int error_before = errno;
 	uint64_t ours = from_tool && !number ? UINT64_MAX : number;
 
+	at_first();
 	if (shim_depth == 0)
 		SHIM_OWN(ours = triggers_range_start(&shim_triggers, ours, name));
 	errno = error_before;

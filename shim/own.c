@@ -14,11 +14,16 @@ int sublet_tag(const char *tag)
 
 int sublet_phase(const char *name)
 {
-	struct errinfo error = {.text = "Sublet does not serve this process (no session, or no cuInit yet)"};
+	struct errinfo error = {.text = "Sublet does not serve this process (no session)"};
+	struct lifecycle *lc;
 
 	if (!name)
 		return 1;
-	if (shim_active() && client_arrive_at(&shim_hot.lifecycle, name, &error) == SUBLET_OK)
+	/* not by way of shim_active: a process that has no driver yet is not to be started, and found without one */
+	lc = shim_controller();
+	if (!lc && __atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) != SHIM_NEW && shim_active())
+		lc = &shim_hot.lifecycle;
+	if (lc && client_arrive_at(lc, name, &error) == SUBLET_OK)
 		return 0;
 	log_say(LOG_SESSION, LOG_WARN, WHOSE_FRAMEWORK, "phase '%.64s' does not begin: %s", name, error.text);
 	return 1;

@@ -91,6 +91,24 @@ extern bool shim_init_asked; /* atomic */
 /* After a cuInit that succeeded, or a call that proves one did. Idempotent; other threads wait for the outcome. */
 void shim_start(void);
 
+/* The session's folder, NULL where it cannot be used, which is said. The environment's own text. */
+const char *shim_session(void);
+/* Have forks handled, once. False: this C library cannot. */
+bool shim_register_fork(void);
+/* Whatever comes back into this library from a thread of its own (an interposer behind it, a profiler's call-back) is forwarded: locks
+ * may be held. First thing on each such thread. */
+void shim_own_thread_begins(void);
+
+/* ---- a process without a GPU (shim/controller.c) ---- */
+
+/* What stands for this process in its session while it has no driver, joined on first use; waits up to a second for a coordinator. NULL:
+ * no session, or it has a driver by now (shim_hot.lifecycle), or it cannot be. */
+struct lifecycle *shim_controller(void);
+/* The full start comes: leave. Returns how many of the @phases that events had begun were not answered. */
+size_t shim_controller_end(uint32_t phases[CLIENT_EVENTS]);
+/* In a forked child: the connection is the parent's. */
+void shim_controller_fork_child(void);
+
 /* ---- the guard ---- */
 
 /* Above zero while this thread is inside Sublet's own work, where locks may be held: calls that come back into this library

@@ -37,7 +37,7 @@ extern void *__dso_handle SUBLET_HIDDEN;
 static struct stats_page *page;
 static const char *session; /* its folder, where it can be used; the environment's own text */
 static bool keep_page; /* SUBLET_FOLLOW, read at the start: at the end the program may have changed its environment */
-static bool atfork_registered; /* inherited over fork, as the handlers are */
+static bool atfork_registered; /* atomic; inherited over fork, as the handlers are */
 
 static void set_state(enum shim_state state)
 {
@@ -57,8 +57,11 @@ static bool serving(void)
  * depth stays: such a wrapper is still on this thread's stack and will count itself out. */
 static void after_fork_child(void)
 {
-	if (serving()) {
+	if (serving())
 		ranked_lock_fork_child();
+	else if (__atomic_load_n(&shim_hot.state, __ATOMIC_ACQUIRE) == SHIM_NEW)
+		shim_controller_fork_child();
+	if (serving()) {
 		lifecycle_forget(&shim_hot.lifecycle);
 		page = shim_hot.lifecycle.stats = stats_after_fork(page);
 	} else if (page) {
@@ -197,11 +200,21 @@ static const char *usable_session(const char *dir)
 	return dir;
 }
 
-/* Whatever comes back into this library from a thread of its own (an interposer behind it, a profiler's call-back) is
- * forwarded: locks may be held. */
-static void own_thread_begins(void)
+void shim_own_thread_begins(void)
 {
 	shim_depth++;
+}
+
+const char *shim_session(void)
+{
+	return shim_in_session() ? usable_session(getenv("SUBLET_SESSION")) : NULL;
+}
+
+bool shim_register_fork(void)
+{
+	if (!__atomic_exchange_n(&atfork_registered, true, __ATOMIC_ACQ_REL) && __register_atfork)
+		__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
+	return __register_atfork != NULL;
 }
 
 /* A policy that waits for ranges which go past Sublet would wait for ever. */
@@ -220,9 +233,11 @@ static void say_unseen_ranges(void)
 static enum shim_state start(void)
 {
 	const char *follow = getenv("SUBLET_FOLLOW");
+	uint32_t phases[CLIENT_EVENTS];
 	struct lifecycle_config config;
 	struct driver driver;
 	struct errinfo error;
+	size_t phases_count;
 	bool shared;
 	enum sublet_err err;
 
@@ -244,7 +259,7 @@ static enum shim_state start(void)
 	if (err)
 		goto off;
 	config = read_config();
-	config.thread_begins = own_thread_begins;
+	config.thread_begins = shim_own_thread_begins;
 	config.triggers = &shim_triggers;
 	keep_page = follow && *follow == '1';
 	if (!page) {
@@ -256,7 +271,10 @@ static enum shim_state start(void)
 		return SHIM_NEW; /* a call before cuInit: no proof of anything */
 	if (err)
 		goto off;
+	phases_count = shim_controller_end(phases);
 	client_start(&shim_hot.lifecycle, session, getenv("SUBLET_ROLE"));
+	for (size_t i = 0; i < phases_count; i++)
+		client_note_event(&shim_hot.lifecycle, phases[i]);
 	shim_publish_lookups(page);
 	__atomic_store_n(&page->active, 1, __ATOMIC_RELAXED);
 	atexit(at_exit);
@@ -283,11 +301,7 @@ void shim_start(void)
 		int saved_errno = errno;
 
 		/* First of all, so that a fork in the middle of the start leaves a child that knows it. */
-		if (!atfork_registered) {
-			atfork_registered = true;
-			if (__register_atfork)
-				__register_atfork(NULL, NULL, after_fork_child, &__dso_handle);
-		}
+		shim_register_fork();
 		shim_enter();
 		started = start();
 		if (started != SHIM_NEW)

@@ -17,7 +17,8 @@ int sublet_tag(const char *tag);
  * its role. Returns when the phase has begun for the whole session: as many of the role have arrived as the policy's quorum asks
  * for, and what the phase needs is on the device. Call it without locks that other threads need, and from Python by ctypes.CDLL,
  * which gives up the GIL. Returns 0, also where the phase was in force already; 1 when it does not begin, and one line in the log
- * says why: no session, no such phase, or the barrier was given up. The old phase is in force then, and nothing is lost. */
+ * says why: no session, no such phase, or the barrier was given up. The old phase is in force then, and nothing is lost. A process that
+ * has not called cuInit begins phases as `sublet phase` does: it waits for no other process of its role, and none waits for it. */
 int sublet_phase(const char *name);
 
 #ifdef __cplusplus

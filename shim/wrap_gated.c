@@ -4,6 +4,7 @@
 #include "shim/gated.h"
 
 #define KERNEL_LAUNCH (f)
+#define KERNEL_LAUNCH_LIST (launchParamsList && numDevices ? launchParamsList->function : NULL)
 #define KERNEL_LAUNCHES NULL
 #define KERNEL_COPY NULL
 #define KERNEL_SET NULL

@@ -1,11 +1,11 @@
 /* shim/wrap_unload.c
- * GROUP(UNLOAD): before code goes away, the gate forgets the kernels it would ask for their names (gate_kernels_gone). */
+ * GROUP(UNLOAD): before code goes away, the gate forgets the kernels it would ask for their names (kernels_gone). */
 #include "shim/shim.h"
 
 #define UNLOAD(symbol, args)                                                                                           \
 	do {                                                                                                           \
 		if (shim_active())                                                                                     \
-			SHIM_OWN(gate_kernels_gone(&shim_hot.lifecycle.gate));                                             \
+			SHIM_OWN(kernels_gone(&shim_hot.lifecycle));                                                       \
 		return FORWARD(symbol, args);                                                                          \
 	} while (0)
 

@@ -23,7 +23,8 @@ static const char help[] =
 	"Says what the processes of a session have where, and tells them to move it; serving processes go on by themselves.\n"
 	"\n"
 	"verbs:\n"
-	"  status             the processes: role, what they have in each residency, whether they are held\n"
+	"  status             the processes: role, what they have in each residency, whether they are held, their budget;\n"
+	"                     what the session uses of each device, and its capacity\n"
 	"  objects            the objects of the policy: class, role, allocations, bytes in each residency;\n"
 	"                     with --allocations each of these and who made it; with --suggest a start for a policy\n"
 	"  offload OBJECT...  to the host pool, nothing stays mapped; the process is held, and wakes when it launches\n"
@@ -171,9 +172,12 @@ static int parse(int argc, char **argv, struct options *options)
 
 static void status_release(struct ctl_status *status)
 {
-	for (size_t i = 0; i < status->clients_count; i++)
+	for (size_t i = 0; i < status->clients_count; i++) {
 		free(status->clients[i].rows);
+		free(status->clients[i].devices);
+	}
 	free(status->clients);
+	free(status->devices);
 }
 
 static bool add_client(struct ctl_status *status, const struct message_client *who)
@@ -204,6 +208,21 @@ static bool add_rows(struct ctl_status *status, const struct message_listed *lis
 	return true;
 }
 
+/* Of the client before, or before the first of the session. */
+static bool add_device(struct ctl_status *status, const struct message_device *device)
+{
+	struct ctl_client *client = status->clients_count ? &status->clients[status->clients_count - 1] : NULL;
+	struct message_device **list = client ? &client->devices : &status->devices, *longer;
+	size_t *count = client ? &client->devices_count : &status->devices_count;
+
+	longer = realloc(*list, (*count + 1) * sizeof(*longer));
+	if (!longer)
+		return false;
+	*list = longer;
+	longer[(*count)++] = *device;
+	return true;
+}
+
 static int end_of(const struct message_end *end)
 {
 	return end->error ? fail(STATUS_BAD, "%s", end->text) : STATUS_GOOD;
@@ -225,6 +244,8 @@ static int gather(struct session_link *link, const char *session, struct ctl_sta
 			status->head = message.session;
 		else if (message.header.type == PROTOCOL_CLIENT)
 			good = add_client(status, &message.client);
+		else if (message.header.type == PROTOCOL_DEVICE)
+			good = add_device(status, &message.device);
 		else if (message.header.type == PROTOCOL_OBJECTS)
 			good = add_rows(status, &message.listed);
 	}

@@ -12,12 +12,16 @@ struct ctl_client {
 	struct message_client who;
 	struct message_row *rows;
 	size_t rows_count;
+	struct message_device *devices;
+	size_t devices_count;
 };
 
 struct ctl_status {
 	const char *session;	     /* folder */
 	const struct policy *policy; /* NULL: none */
 	struct message_session head;
+	struct message_device *devices; /* sums of all processes */
+	size_t devices_count;
 	struct ctl_client *clients;
 	size_t clients_count;
 };

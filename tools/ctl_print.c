@@ -81,6 +81,66 @@ static json_t *json_bytes(const uint64_t *bytes)
 	return json;
 }
 
+static void uuid_text(const struct message_device *device, char *text, size_t room)
+{
+	const uint8_t *u = device->uuid;
+
+	snprintf(text, room, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
+		u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}
+enum { UUID_TEXT_BYTES = 41 };
+
+/* "80.00 GiB", "60.5%", "-" where none is given */
+static const char *amount_text(const struct policy_amount *amount, char *text, size_t room)
+{
+	if (amount->percent_hundredths)
+		snprintf(text, room, "%g%%", amount->percent_hundredths / 100.0);
+	else if (amount->bytes)
+		size_format(amount->bytes, text, room);
+	else
+		snprintf(text, room, "-");
+	return text;
+}
+
+/* {"bytes": N}, {"percent": P}, or null */
+static json_t *json_amount(const struct policy_amount *amount)
+{
+	json_t *json = policy_amount_given(amount) ? json_object() : json_null();
+
+	if (amount->percent_hundredths)
+		json_object_set_new(json, "percent", json_real(amount->percent_hundredths / 100.0));
+	else if (amount->bytes)
+		json_object_set_new(json, "bytes", json_integer((json_int_t)amount->bytes));
+	return json;
+}
+
+/* Of @role in the policy; all zero: none. */
+static struct policy_amount budget_of(const struct policy *policy, const char *role)
+{
+	for (uint32_t i = 0; policy && i < policy->roles_count; i++)
+		if (strcmp(policy_text(policy, policy->roles[i].name), role) == 0)
+			return policy->roles[i].budget;
+	return (struct policy_amount){0};
+}
+
+static void print_devices(const struct ctl_status *status)
+{
+	const struct policy_header *head = status->policy ? status->policy->header : NULL;
+	char text[16], reserve[16], used[16], native[16], uuid[UUID_TEXT_BYTES];
+
+	if (head && policy_amount_given(&head->capacity))
+		printf("capacity     %s of each device, %s of it reserve\n", amount_text(&head->capacity, text, sizeof(text)),
+			policy_amount_given(&head->reserve) ? amount_text(&head->reserve, reserve, sizeof(reserve)) : "none");
+	for (size_t i = 0; i < status->devices_count; i++) {
+		const struct message_device *device = &status->devices[i];
+
+		uuid_text(device, uuid, sizeof(uuid));
+		printf("device       %s: %s of %s in use, and %s native\n", uuid, size_format(device->used_bytes, used, sizeof(used)),
+			size_format(device->capacity_bytes ? device->capacity_bytes : device->total_bytes, text, sizeof(text)),
+			size_format(device->native_bytes, native, sizeof(native)));
+	}
+}
+
 static void print_status_text(const struct ctl_status *status, const struct ctl_filter *filter)
 {
 	const struct message_session *head = &status->head;
@@ -97,17 +157,19 @@ static void print_status_text(const struct ctl_status *status, const struct ctl_
 	printf("host pool    %s of %s in use, %s of them kept from processes that have ended\n",
 		size_format(head->pool_used_bytes, used, sizeof(used)), size_format(head->pool_bytes, cap, sizeof(cap)),
 		size_format(head->pool_kept_bytes, kept, sizeof(kept)));
+	print_devices(status);
 	for (size_t i = 0; i < status->clients_count; i++) {
 		const struct ctl_client *client = &status->clients[i];
 		struct sums sums = sums_of(client);
-		char host[16];
+		struct policy_amount budget;
+		char host[16], text[16];
 
 		if (!ctl_is_meant(filter, &client->who))
 			continue;
 		if (shown++ == 0) {
 			printf("\n%9s  %-15s  %-12s  %-5s", "pid", "process", "role", "held");
 			print_residencies();
-			printf("  %11s\n", "host pool");
+			printf("  %11s  %11s\n", "host pool", "budget");
 		}
 		printf("%9d  %-15s  %-12s  ", (int)client->who.pid, client->who.command, client->who.role[0] ? client->who.role : "-");
 		if (client->who.answered) {
@@ -116,14 +178,47 @@ static void print_status_text(const struct ctl_status *status, const struct ctl_
 		} else {
 			printf("%-57s", "it does not say in time what it has");
 		}
-		printf("  %11s\n", size_format(client->who.host_bytes, host, sizeof(host)));
+		budget = budget_of(status->policy, client->who.role);
+		printf("  %11s  %11s\n", size_format(client->who.host_bytes, host, sizeof(host)), amount_text(&budget, text, sizeof(text)));
 	}
 	if (!shown)
 		printf("\nno process has joined\n");
 }
 
-static json_t *json_client(const struct ctl_client *client)
+static json_t *json_or_null(uint64_t bytes)
 {
+	return bytes ? json_integer((json_int_t)bytes) : json_null();
+}
+
+/* @sums: of the session, else of one process. */
+static json_t *json_devices(const struct message_device *devices, size_t count, bool sums)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < count; i++) {
+		json_t *json = json_object();
+		char uuid[UUID_TEXT_BYTES];
+
+		uuid_text(&devices[i], uuid, sizeof(uuid));
+		json_object_set_new(json, "uuid", json_text(uuid));
+		if (sums) {
+			json_object_set_new(json, "bytes", json_integer((json_int_t)devices[i].total_bytes));
+			json_object_set_new(json, "capacity_bytes", json_or_null(devices[i].capacity_bytes));
+			json_object_set_new(json, "reserve_bytes", json_integer((json_int_t)devices[i].reserve_bytes));
+		} else {
+			json_object_set_new(json, "budget_bytes", json_or_null(devices[i].budget_bytes));
+		}
+		json_object_set_new(json, "used_bytes", json_integer((json_int_t)devices[i].used_bytes));
+		json_object_set_new(json, "credit_bytes", json_integer((json_int_t)devices[i].credit_bytes));
+		json_object_set_new(json, "native_bytes", json_integer((json_int_t)devices[i].native_bytes));
+		json_array_append_new(array, json);
+	}
+	return array;
+}
+
+static json_t *json_client(const struct policy *policy, const struct ctl_client *client)
+{
+	const struct policy_amount budget = budget_of(policy, client->who.role);
 	struct sums sums = sums_of(client);
 	json_t *json = json_object();
 
@@ -134,6 +229,8 @@ static json_t *json_client(const struct ctl_client *client)
 	json_object_set_new(json, "held", client->who.answered ? json_boolean(is_held(&sums)) : json_null());
 	json_object_set_new(json, "bytes", client->who.answered ? json_bytes(sums.bytes) : json_null());
 	json_object_set_new(json, "host_pool_bytes", json_integer((json_int_t)client->who.host_bytes));
+	json_object_set_new(json, "budget", json_amount(&budget));
+	json_object_set_new(json, "devices", json_devices(client->devices, client->devices_count, false));
 	return json;
 }
 
@@ -152,9 +249,12 @@ static json_t *json_status(const struct ctl_status *status, const struct ctl_fil
 	json_object_set_new(pool, "used_bytes", json_integer((json_int_t)head->pool_used_bytes));
 	json_object_set_new(pool, "kept_bytes", json_integer((json_int_t)head->pool_kept_bytes));
 	json_object_set_new(json, "host_pool", pool);
+	json_object_set_new(json, "capacity", status->policy ? json_amount(&status->policy->header->capacity) : json_null());
+	json_object_set_new(json, "reserve", status->policy ? json_amount(&status->policy->header->reserve) : json_null());
+	json_object_set_new(json, "devices", json_devices(status->devices, status->devices_count, true));
 	for (size_t i = 0; i < status->clients_count; i++)
 		if (ctl_is_meant(filter, &status->clients[i].who))
-			json_array_append_new(clients, json_client(&status->clients[i]));
+			json_array_append_new(clients, json_client(status->policy, &status->clients[i]));
 	json_object_set_new(json, "clients", clients);
 	return json;
 }

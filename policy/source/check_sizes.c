@@ -42,6 +42,9 @@ static void check_settings(const struct policy_tree *tree, struct diagnostics *d
 	if (is_more(&tree->reserve, &tree->capacity) || is_same(&tree->reserve, &tree->capacity))
 		complain(diagnostics, MESSAGE_TOO_BIG_FOR_CAPACITY, tree->reserve.where,
 			"'reserve' leaves nothing of 'capacity'; write less than 'capacity'");
+	if (tree->reserve.where.line && !tree->capacity.where.line)
+		complain(diagnostics, MESSAGE_WITHOUT_EFFECT, tree->reserve.where,
+			"'reserve' changes nothing without 'capacity', of which it is a part; add 'capacity', such as 95%%");
 	for (size_t i = 0; i < tree->roles_count; i++)
 		if (is_more(&tree->roles[i].budget, &tree->capacity))
 			complain(diagnostics, MESSAGE_TOO_BIG_FOR_CAPACITY, tree->roles[i].budget.where,

@@ -177,6 +177,15 @@ class Trades(Case):
         self.assertRegex(got.stdout, r"\Apid %d \(holder, train\): 64.00 MiB in 1 allocation left the device, \d+\.\d{3} s, "
                                      r"\d+\.\d GB/s\nphase rollout: \d+\.\d{3} s\n\Z" % holder.pid)
 
+    def log_of_the_session_says_it_too(self):
+        """For phases that no command has begun."""
+        holder = self.given_holder((64,), "--role", "train")
+        self.given_phase("rollout")
+        self.given_phase("train")
+        for way in ("left", "came to"):
+            self.assertRegex(self.given_log(), r"phase \w+: 64.00 MiB in 1 allocations of pid %d \(train\) %s the device, \d+\.\d{3} s" %
+                             (holder.pid, way))
+
     def late_joiner_is_told_the_phase(self):
         self.given_phase("train")
         double = self.given_double()
@@ -425,17 +434,6 @@ class Arrives(Case):
         self.given_told(other, "phase_train")
         self.assertEqual([child.stdout.readline().strip() for child in (one, other)], ["0x0", "0x0"])
         self.assertEqual(self.given_status()["phase"], "train")
-
-    def rank_that_never_arrives_at_a_phase_is_not_waited_for_there(self):
-        """Where only one of them triggers it, as in a log or a profile of the first rank."""
-        one, other = self.given_maker("train"), self.given_maker("train")
-        for child in (one, other):
-            self.assertEqual(self.given_said(child, "phase_rollout"), "0x0")
-        self.assertEqual(self.given_said(one, "phase_train"), "0x0")
-        self.given_told(one, "phase_rollout")
-        self.eventually(lambda: "(train)" in self.given_log())
-        self.assertEqual(self.given_said(other, "phase_rollout"), "0x0")
-        self.assertEqual(one.stdout.readline().strip(), "0x0")
 
     def rank_that_dies_is_not_waited_for(self):
         one, other = self.given_maker("train"), self.given_maker("train")

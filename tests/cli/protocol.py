@@ -34,8 +34,8 @@ def message(kind, body=b"", serial=1, magic=MAGIC, version=VERSION, length=None)
     return HEADER.pack(magic, version, number, HEADER.size + len(body) if length is None else length, 0, serial) + body
 
 
-def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand"):
-    return message("HELLO", struct.pack("<IiQ68s64s4x", peer, os.getpid(), host_bytes, role, command))
+def hello(peer=CONTROL, host_bytes=0, role=b"", command=b"by hand", without_gpu=0):
+    return message("HELLO", struct.pack("<IiQ68s64sI", peer, os.getpid(), host_bytes, role, command, without_gpu))
 
 
 def ask_phase(phase, serial, timeout_ns=0):

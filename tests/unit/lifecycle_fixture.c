@@ -105,6 +105,7 @@ static struct ranked_lock *const locks[RANK_COUNT] = {
 	[RANK_KERNELS] = &fixture_lc.gate.kernels_lock,
 	[RANK_SITES] = &fixture_lc.sites.lock,
 	[RANK_CLIENT] = &fixture_lc.client.lock,
+	[RANK_LEDGER] = &fixture_lc.ledger.lock,
 };
 
 void fixture_lock_all(void)

@@ -196,6 +196,37 @@ static void host_bytes_are_asked_of_the_session_and_kept_to_its_cap_without_one(
 	stop_coordinator();
 }
 
+static CUresult result_of_alloc(uint64_t bytes, CUdeviceptr *ret_address)
+{
+	enum stats_native why;
+	CUresult result = CUDA_SUCCESS;
+
+	assert_int_equal(memory_alloc(&fixture_lc, bytes, ret_address, &result, &why, NULL), MEMORY_ANSWERED);
+	return result;
+}
+
+static void device_bytes_are_asked_of_the_session_and_not_limited_without_one(void **state)
+{
+	CUdeviceptr most, more;
+
+	start_coordinator();
+	client_start(&fixture_lc, session, "train");
+	most = alloc(60 * MIB);
+	assert_int_equal(result_of_alloc(6 * MIB, &more), CUDA_ERROR_OUT_OF_MEMORY);
+	free_at(alloc(4 * MIB));
+	stop_coordinator();
+	wait_joined(false);
+	more = alloc(60 * MIB);
+	start_coordinator();
+	wait_joined(true);
+	assert_int_equal(result_of_alloc(8 * MIB, &(CUdeviceptr){0}), CUDA_ERROR_OUT_OF_MEMORY);
+	free_at(more);
+	free_at(alloc(4 * MIB));
+	assert_int_equal(fixture_lc.ledger.devices[0].taken_bytes, 0);
+	free_at(most);
+	stop_coordinator();
+}
+
 static bool stop_threads;
 
 /* What went wrong there, or NULL: cmocka's assertions end the process on other threads than its own. */
@@ -385,6 +416,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(allocations_get_their_rule_when_made_and_when_the_policy_comes, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			device_bytes_are_asked_of_the_session_and_not_limited_without_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			host_bytes_are_asked_of_the_session_and_kept_to_its_cap_without_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(coordinators_that_come_and_go_beside_threads_at_work, setup, teardown),

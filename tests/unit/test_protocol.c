@@ -53,6 +53,10 @@ static void given_message(struct protocol_message *message, enum protocol_type t
 		message->listed.count = 3;
 	if (type == PROTOCOL_ASK_SERVE)
 		message->ask_serve.count = 2;
+	if (type == PROTOCOL_DEVICE_CREDIT || type == PROTOCOL_DEVICE_HAVE)
+		message->device_use.total_bytes = 1;
+	if (type == PROTOCOL_DEVICE_CREDIT)
+		message->device_use.credit_bytes = message->device_use.wanted_bytes = 1;
 	protocol_length(message);
 }
 
@@ -166,6 +170,7 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(RECALL, DOWN, m.recall.bytes = 0);
 	REFUSED(RECALL, DOWN, m.recall.size_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(LEAVE, UP, m.amount.extent = 0);
+	REFUSED(HELLO, UP, m.hello.without_gpu = 2);
 	REFUSED(HELLO, UP, m.hello.host_bytes = PROTOCOL_AMOUNT_MAX + 1);
 	REFUSED(HELLO, UP, memset(m.hello.role, 'r', sizeof(m.hello.role)));
 	REFUSED(HELLO, UP, memset(m.hello.command, 'c', sizeof(m.hello.command)));
@@ -193,6 +198,18 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(ASK_SERVE, UP, m.ask_serve.pid = -1);
 	REFUSED(OUTCOME, DOWN, m.outcome.served.error = SUBLET_ERR_COUNT);
 	REFUSED(END, DOWN, m.end.error = SUBLET_ERR_COUNT);
+	REFUSED(DEVICE_HAVE, UP, m.device_use.total_bytes = 0);
+	REFUSED(DEVICE_HAVE, UP, m.device_use.credit_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(DEVICE_HAVE, UP, m.device_use.used_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(DEVICE_HAVE, UP, m.device_use.keeps = 2);
+	REFUSED(DEVICE_CREDIT, UP, m.device_use.credit_bytes = 0);
+	REFUSED(DEVICE_CREDIT, UP, m.device_use.credit_bytes = 2); /* more than it wants */
+	REFUSED(DEVICE_CREDIT, UP, m.device_use.keeps = 1);
+	REFUSED(DEVICE_CREDIT, UP, m.device_use.answers = 1);
+	REFUSED(DEVICE_CREDITED, DOWN, m.device_verdict.granted = 2);
+	REFUSED(DEVICE_CREDITED, DOWN, m.device_verdict.credit_bytes = PROTOCOL_AMOUNT_MAX + 1);
+	REFUSED(DEVICE_CREDITED, DOWN, memset(m.device_verdict.text, 't', sizeof(m.device_verdict.text)));
+	REFUSED(DEVICE_SAY, DOWN, m.device_say.keeps = 2);
 #undef REFUSED
 	/* a count beyond the array, with all lengths agreeing as far as they can */
 	given_message(&m, PROTOCOL_LISTED);
