@@ -178,10 +178,10 @@ static bool try_take(struct coordinator *c, struct peer *client, uint64_t bytes,
 
 /* ---- what others keep ---- */
 
-/* Ask all others that have host bytes to let go of what they only keep: what it is they alone know. False: nobody is asked. */
+/* Ask all others that have host bytes to let go of what they only keep: what it is they alone know. False: nothing will come. */
 static bool recall(struct coordinator *c, const struct peer *client, uint64_t bytes)
 {
-	bool asked = false;
+	bool asked = peers_away_hold(c, client);
 
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
 		struct protocol_message message;
@@ -277,7 +277,7 @@ static void recalled(struct coordinator *c, struct peer *client)
 uint64_t pool_expire(struct coordinator *c, uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;
-	bool outstanding = false;
+	bool outstanding = peers_away_hold(c, NULL);
 
 	if (!c->pool.waits)
 		return next;

@@ -6,6 +6,7 @@ import resource
 import signal
 import struct
 import subprocess
+import threading
 import time
 
 import harness
@@ -567,6 +568,17 @@ class Ledger(session.Case):
         one.close()
         self.eventually(lambda: self.given_pool() == (64, 64))
         self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 1)
+
+    def credit_waits_for_what_a_process_has_that_is_about_to_end(self):
+        """Its connection ends before it does, and until then its memory counts."""
+        one, other = self.given_client(), self.given_client()
+        self.given_made(one, 64 * MIB)
+        one.hang_up()
+        self.given_log_has("pid %d has left" % one.child.pid)
+        ends = threading.Timer(0.4, one.close)
+        ends.start()
+        self.assertEqual(self.given_answer(other, "CREDIT", 1000 * MIB), (1, "", []))
+        ends.join()
 
     def a_process_that_is_away_for_long_is_not_counted_and_its_extents_are_closed(self):
         one = self.given_client()
