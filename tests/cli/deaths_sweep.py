@@ -73,5 +73,74 @@ class TightClients(Clients):
         self.given_sweep("rollout")
 
 
+class Coordinators(three.Case):
+    """Each dies one message later than the one before. The same three processes live through all of them."""
+
+    def given_struck(self, at):
+        """A coordinator that dies at that message. It may have died before the processes came back to it."""
+        env = dict(self.env, SUBLET_TEST_STRIKE_AT=str(at))
+        child = subprocess.Popen([harness.EXE, "serve", "--policy", self.policy], env=env, cwd=self.folder, text=True,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.children.append(child)
+        joined = b""
+        # a status would be messages of its own
+        while joined.count(b" joins: ") < len(self.members):
+            self.assertTrue(select.select([child.stderr], [], [], 30)[0], joined)
+            part = os.read(child.stderr.fileno(), 65536)
+            if not part:
+                break
+            joined += part
+        return child
+
+    def given_round(self, at):
+        struck = self.given_struck(at)
+        for phase in CHANGES:
+            if struck.poll() is None:
+                self.sublet("phase", phase)
+        through = struck.poll() is None
+        if through:
+            struck.kill()
+        self.assertEqual(struck.wait(timeout=60), -signal.SIGKILL)
+        self.children.remove(struck)
+        struck.stderr.close()
+        # with nobody to ask
+        self.given_bytes_equal()
+        self.given_served()
+        self.given_all_joined()
+        for phase in CHANGES[:2]:
+            self.given_changed(phase)
+            self.given_true(phase)
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        return through
+
+    def given_sweep(self, first, step):
+        self.given_three()
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        for at in itertools.count(first, step):
+            try:
+                if self.given_round(at):
+                    break
+            except AssertionError as error:
+                raise AssertionError("the coordinator at its message %d" % at) from error
+        print("coordinators were killed at each of messages %d, %d ... %d" % (first, first + step, at - step), flush=True)
+        self.assertGreater(at, 100)
+
+    def coordinator_odd(self):
+        self.given_sweep(1, 2)
+
+    def coordinator_even(self):
+        self.given_sweep(2, 2)
+
+
+class TightCoordinators(Coordinators):
+    pool = three.TIGHT
+
+    def tight_coordinator_odd(self):
+        self.given_sweep(1, 2)
+
+    def tight_coordinator_even(self):
+        self.given_sweep(2, 2)
+
+
 if __name__ == "__main__":
     harness.main()
