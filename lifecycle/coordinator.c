@@ -223,6 +223,7 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		memcpy(peer->role, message->joined.role, sizeof(peer->role));
 		text_make_printable(peer->role);
 		peer->joined = true;
+		pool_trim(c);
 		barrier_tell(c, peer);
 		break;
 	case PROTOCOL_CREDIT:

@@ -199,6 +199,12 @@ static bool recall(struct coordinator *c, const struct peer *client, uint64_t by
 	return asked;
 }
 
+void pool_trim(struct coordinator *c)
+{
+	if (!pool_make_room(c, 0, 0))
+		recall(c, NULL, pool_used_bytes(c) - c->pool.cap_bytes);
+}
+
 static bool try_wait(struct coordinator *c, const struct pool_wait *wait)
 {
 	return wait->number ? try_take(c, wait->client, wait->bytes, wait->number, wait->serial)
@@ -302,6 +308,7 @@ static bool leave(struct coordinator *c, struct peer *client, uint64_t bytes, ui
 		c->pool.orphan_bytes += bytes;
 		break;
 	}
+	pool_make_room(c, 0, 0);
 	return true;
 }
 

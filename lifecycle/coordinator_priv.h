@@ -338,5 +338,8 @@ void pool_client_gone(struct coordinator *c, struct peer *client, bool process_e
 uint64_t pool_expire(struct coordinator *c, uint64_t now_ns);
 /* Close kept extents until @bytes more would fit under the cap. */
 bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
+/* While the session had no coordinator each process kept to the cap for itself, and all together may be above it now: then what they
+ * only keep is recalled. */
+void pool_trim(struct coordinator *c);
 
 #endif

@@ -5,13 +5,13 @@ import os
 import signal
 import struct
 import subprocess
-import threading
 import time
 
 import harness
 import phases
 import protocol
 import session
+import three
 from session import MIB, ProcessPeer
 
 UUID = b"sublet-sim-0000\0"  # of the first simulated device
@@ -72,6 +72,116 @@ class Room(phases.Case):
         self.given_begun(waiting)
         self.assertEqual(self.given_places(), {"train_state": {"host": 64}})
         self.assertEqual(train.say("check"), "same bytes")
+
+
+class Silent(three.Case):
+    """A process that stands still: it answers nothing, reads nothing, and has not ended."""
+    MIDDLE = 12  # of its messages: it has answered that it is held, and is asked to move, or is about to be
+
+    def given_silent(self):
+        """The trainer stands still in the middle of a change to the phase of the others."""
+        self.given_three()
+        self.members.pop("train").kill()
+        self.given_all_joined()
+        train = self.given_member("train", self.MIDDLE, signal.SIGSTOP)
+        asked = self.given_asked("rollout")
+        self.given_stopped(train.pid)
+        return train, asked
+
+    def given_all_as_before(self):
+        for phase in ("rollout", "train"):
+            self.given_changed(phase)
+            self.given_true(phase)
+        self.given_bytes_equal()
+
+    def one_that_goes_on_in_time_costs_nothing_but_that_time(self):
+        train, asked = self.given_silent()
+        time.sleep(1)
+        os.kill(train.pid, signal.SIGCONT)
+        _, said = asked.communicate(timeout=60)
+        self.assertEqual((asked.returncode, said), (0, ""))
+        self.given_true("rollout")
+        self.given_all_as_before()
+
+    def one_that_is_killed_in_the_end_is_one_that_died(self):
+        train, asked = self.given_silent()
+        time.sleep(1)
+        train.kill()
+        del self.members["train"]
+        _, said = asked.communicate(timeout=60)
+        self.assertEqual((asked.returncode, said), (0, ""))
+        self.given_true("rollout")
+        self.given_all_as_before()
+
+    def one_that_is_silent_for_long_is_given_up_and_comes_back(self):
+        """Stopped when it is asked to shut its gate, so that the barrier need not wait for bytes that are half moved."""
+        self.MIDDLE = 7
+        train, asked = self.given_silent()
+        _, said = asked.communicate(timeout=60)
+        self.assertEqual(asked.returncode, 1)
+        self.assertIn("pid %d (train): it does not answer (stopped, or very busy)" % train.pid, said)
+        self.given_bytes_equal(["other"])
+        os.kill(train.pid, signal.SIGCONT)
+        self.given_all_as_before()
+
+
+class Suspended(three.Case):
+    """All processes of the session stand still and go on, as in a machine that is suspended. CLOCK_MONOTONIC, by which all deadlines
+    are kept, stands still in a real suspend and goes on here, so this is the harder case: deadlines pass, and nobody could
+    answer. It stands for 60 s, since what is shorter than that is over after 11 s too (the longest of these is AWAY_WAIT_MS, 10 s)
+    but for the 30 s of a way back, which no message comes in; a move's 300 s are over in neither."""
+    AWAY_S = 11
+
+    def given_suspended(self, coordinator_first):
+        self.given_three()
+        self.members.pop("other").kill()
+        self.given_all_joined()
+        other = self.given_member("other", Silent.MIDDLE, signal.SIGSTOP)
+        coordinator = self.given_status()["coordinator"]
+        asked = self.given_asked("rollout")
+        self.given_stopped(other.pid)  # so all are in the middle of a barrier
+        pids = [coordinator, asked.pid, *(child.pid for child in self.members.values())]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.AWAY_S)
+        for pid in pids if coordinator_first else reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.05)
+        asked.communicate(timeout=60)  # begun or given up, in words
+        self.given_bytes_equal()
+        self.given_changed("train")  # none, perhaps, and what had to be parked for the call above is so still
+        self.given_changed("rollout")
+        for phase in ("train", "rollout"):
+            self.given_changed(phase)
+            self.given_true(phase)
+
+    def machine_that_wakes_the_coordinator_first(self):
+        self.given_suspended(True)
+
+    def machine_that_wakes_the_coordinator_last(self):
+        self.given_suspended(False)
+
+
+class Children(three.Case):
+    def child_that_has_the_socket_hides_no_death(self):
+        """It was made in a way that no fork handler sees. The process dies in the middle of a barrier; its end is that of its process,
+        not of its connection."""
+        self.given_three()
+        self.members.pop("train").kill()
+        self.given_all_joined()
+        train = self.given_member("train", Silent.MIDDLE)
+        child = int(self.given_said("train", "clone"))
+        sockets = [fd for fd in os.listdir("/proc/%d/fd" % child) if os.readlink("/proc/%d/fd/%s" % (child, fd)).startswith("socket:")]
+        self.assertEqual(len(sockets), 1)
+        self.given_changed("rollout")
+        self.assertEqual(train.wait(timeout=20), -signal.SIGKILL)
+        del self.members["train"]
+        os.kill(child, 0)  # it lives
+        self.given_true("rollout")
+        self.given_changed("train")
+        self.given_true("train")
+        self.given_bytes_equal()
+        os.kill(child, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -652,6 +652,17 @@ class Ledger(session.Case):
         self.assertEqual(self.given_pool(), (1800, 0))
         self.assertEqual(self.given_answer(more, "CREDIT", 1)[0], 0)
 
+    def more_than_the_cap_from_before_is_recalled(self):
+        """Without a coordinator each process kept to the cap for itself."""
+        peers = [self.given_client(host_bytes=900 * MIB) for _ in range(2)]
+        for peer in peers:
+            peer.send(message("JOINED", struct.pack("<68s", b""), serial=0))
+        for peer in peers:
+            name, body, _ = peer.receive()
+            self.assertEqual((name, struct.unpack_from("<Q", body)[0] // MIB), ("RECALL", 776))
+        peers[0].send(amount("LEAVE", 776 * MIB, 1))
+        self.eventually(lambda: self.given_pool() == (1024, 0))
+
     def policy_comes_sealed_and_whole(self):
         peer = Peer(self.session)
         body, fds = peer.join(peer=CLIENT)

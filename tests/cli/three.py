@@ -72,6 +72,25 @@ class Case(session.Case):
         self.given_changed("train")
         self.given_member("train")
 
+    def given_said(self, role, word):
+        self.members[role].stdin.write(word + "\n")
+        self.members[role].stdin.flush()
+        return self.members[role].stdout.readline().strip()
+
+    def given_asked(self, phase):
+        """`sublet phase`, which is not waited for."""
+        child = subprocess.Popen([harness.EXE, "phase", phase], env=self.env, cwd=self.folder, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
+
+    def given_stopped(self, pid):
+        """The process stands still, by a signal that it was sent or sends itself."""
+        def stands():
+            with open("/proc/%d/stat" % pid) as text:
+                return text.read().rpartition(")")[2].split()[0] == "T"
+        self.eventually(stands, "pid %d stands still" % pid)
+
     def given_changed(self, phase):
         got = self.sublet("phase", phase, "--json")
         self.assertEqual(got.returncode, 0, got)
