@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What one process of a session, or its coordinator, does to the others by ending, by standing still, and by leaving a child behind.
 That each message may be the last one is deaths_sweep.py's."""
+import json
 import os
+import random
 import signal
 import struct
 import subprocess
@@ -182,6 +184,136 @@ class Children(three.Case):
         self.given_true("train")
         self.given_bytes_equal()
         os.kill(child, signal.SIGKILL)
+
+
+class AtOnce(three.Case):
+    def two_commands(self):
+        """Both phases begin, in some order; the one that began last is in force."""
+        self.given_three()
+        for _ in range(8):
+            for asked in [self.given_asked("rollout"), self.given_asked("train")]:
+                _, said = asked.communicate(timeout=60)
+                self.assertEqual((asked.returncode, said), (0, ""))
+            self.given_true(self.given_status()["phase"])
+        self.given_bytes_equal()
+
+    def two_commands_and_a_death(self):
+        """In the first of the two barriers, which the second waits for."""
+        self.given_three()
+        self.members.pop("train").kill()
+        self.given_all_joined()
+        train = self.given_member("train", Silent.MIDDLE)
+        for asked in [self.given_asked("rollout"), self.given_asked("train")]:
+            _, said = asked.communicate(timeout=60)
+            self.assertEqual((asked.returncode, said), (0, ""))
+        self.given_changed("rollout" if self.given_status()["phase"] == "train" else "train")
+        self.assertEqual(train.wait(timeout=20), -signal.SIGKILL)
+        del self.members["train"]
+        self.given_true(self.given_status()["phase"])
+        self.given_bytes_equal()
+
+
+class Devices(phases.Case):
+    """Two devices, and processes of both that arrive at once at different phases."""
+
+    def setUp(self):
+        super().setUp()
+        self.env["SUBLET_SIM_DEVICES"] = "2"
+
+    def given_arrived(self, *arrivals):
+        for child, phase in arrivals:
+            self.given_told(child, "phase_" + phase)
+        for child, _ in arrivals:
+            self.assertEqual(child.stdout.readline().strip(), "0x0")
+
+    def two_roles_on_two_devices(self):
+        ranks = [self.given_maker("train", device) for device in "01"]
+        for rank in ranks:
+            self.given_said(rank, "load_weights")
+        self.given_arrived((ranks[0], "train"), (ranks[1], "rollout"))
+        for there, back in (("rollout", "train"), ("train", "rollout")) * 4:
+            self.given_arrived((ranks[0], there), (ranks[1], back))
+            for rank, phase in ((ranks[0], there), (ranks[1], back)):
+                objects = self.given_json("objects", "--pid", str(rank.pid))
+                self.assertEqual([where for row in objects if row["allocations"] for where, size in row["bytes"].items() if size],
+                                 ["device" if phase == "train" else "host"])
+
+    def death_on_one_device_while_the_other_changes(self):
+        ranks = [self.given_maker("train", device) for device in "01"]
+        for rank in ranks:
+            self.given_said(rank, "load_weights")
+        self.given_arrived((ranks[0], "train"), (ranks[1], "train"))
+        self.given_told(ranks[0], "phase_rollout")
+        self.given_told(ranks[1], "phase_rollout")
+        ranks[0].kill()
+        self.assertEqual(ranks[1].stdout.readline().strip(), "0x0")
+        self.given_arrived((ranks[1], "train"))
+
+
+class Cycles(three.Case):
+    """100 changes of phase with deaths in between, at messages that nobody chose."""
+    CYCLES, DEATHS = 100, 24
+
+    def given_coordinator_struck(self, at):
+        """In the place of the one that is there."""
+        self.assertEqual(self.sublet("ctl", "stop").returncode, 0)
+        got = self.sublet("serve", "--background", "--policy", self.policy, env=dict(self.env, SUBLET_TEST_STRIKE_AT=str(at)))
+        self.assertEqual(got.returncode, 0, got)
+
+        def all_joined():
+            got = self.sublet("ctl", "status", "--json")
+            return got.returncode or len(json.loads(got.stdout)["clients"]) == len(self.members)  # it has died at a status, too
+        self.eventually(all_joined)
+
+    def given_mended(self, phase):
+        """Whoever has died is there again, and @phase in force for a full session. Its peers did not notice."""
+        if self.sublet("ctl", "status").returncode:
+            self.given_served()
+        dead = [role for role, child in self.members.items() if child.poll() is not None]
+        for role in dead:
+            self.assertEqual(self.members.pop(role).returncode, -signal.SIGKILL)
+        self.given_all_joined()
+        for role in dead + [role for role in three.SIZES if role not in self.members and role not in dead]:
+            # where it has room to begin
+            self.given_changed("rollout" if role == "rollout" else "train")
+            self.given_member(role)
+        self.given_changed(phase)
+
+    def hundred_with_deaths_at_random_leave_no_trace(self):
+        seed = int(os.environ.get("SUBLET_TEST_SEED", random.randrange(1 << 32)))
+        print("SUBLET_TEST_SEED=%d" % seed, flush=True)
+        chance = random.Random(seed)
+        at_death = set(chance.sample(range(self.CYCLES), self.DEATHS))
+        self.given_three()
+        self.given_changed("rollout")
+        self.given_changed("train")
+        self.given_true("train")
+        deaths = 0
+        for cycle in range(self.CYCLES):
+            phase = "rollout" if cycle % 2 == 0 else "train"
+            if cycle not in at_death:
+                self.given_changed(phase)
+                continue
+            role = chance.choice([*three.SIZES, "coordinator"])
+            at = chance.randrange(5, 100 if role == "coordinator" else 30)
+            if role == "coordinator":
+                self.given_coordinator_struck(at + 25)
+            else:
+                self.given_changed("rollout" if role == "rollout" else "train")
+                self.members.pop(role).kill()
+                self.given_all_joined()
+                self.given_member(role, at)
+            for each in ("train", "rollout", "train", "rollout")[cycle % 2:][:3]:
+                self.sublet("phase", each)
+            deaths += self.sublet("ctl", "status").returncode != 0 or any(child.poll() is not None for child in self.members.values())
+            self.given_mended(phase)
+        for phase in ("train", "rollout", "train"):
+            self.given_changed(phase)
+        self.given_true("train")
+        # flat: what the dead left is used again, so there is never more than all have in host memory at once
+        self.assertLessEqual(self.given_witness()[1], sum(three.TOTAL.values()))
+        self.given_bytes_equal()
+        self.assertGreater(deaths, self.DEATHS // 2)
 
 
 if __name__ == "__main__":
