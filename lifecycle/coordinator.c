@@ -225,6 +225,7 @@ static void handle_client(struct coordinator *c, struct peer *peer, const struct
 		text_make_printable(peer->role);
 		peer->joined = true;
 		coordinator_trace_peer(c, TRACE_JOINED, peer, c->barrier.phase, 0);
+		pool_trim(c);
 		barrier_tell(c, peer);
 		break;
 	case PROTOCOL_CREDIT:

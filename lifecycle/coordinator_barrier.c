@@ -359,6 +359,8 @@ bool barrier_stepped(struct coordinator *c, struct peer *peer, const struct prot
 
 void barrier_peer_gone(struct coordinator *c, struct peer *peer)
 {
+	if (c->barrier.active && peer->in_barrier)
+		c->barrier.gone_ns = clock_now_ns();
 	peer->asked_step = peer->asked_release = peer->in_barrier = false;
 	for (struct arrival *arrival = c->barrier.arrivals; arrival; arrival = arrival->next)
 		if (arrival->peer == peer)
@@ -454,7 +456,8 @@ static void after_hold(struct coordinator *c)
 		return;
 	}
 	protocol_text(barrier->text, sizeof(barrier->text), text);
-	barrier->final = verdict == VERDICT_NO_HOST || clock_now_ns() - barrier->since_ns >= UNFIT_NS;
+	/* what a process has that is about to end will be free in a moment */
+	barrier->final = (verdict == VERDICT_NO_HOST && !peers_away_hold(c, NULL)) || clock_now_ns() - barrier->since_ns >= UNFIT_NS;
 	go(c, STEP_REOPEN);
 }
 
@@ -518,6 +521,7 @@ static void begin(struct coordinator *c, const struct arrival *first)
 	barrier->try_ns = TRY_LEAST_NS;
 	barrier->good = barrier->final = false;
 	barrier->tries = 0;
+	barrier->gone_ns = 0;
 	barrier->moved_bytes = 0;
 	barrier->text[0] = '\0';
 	for (struct peer *peer = c->peers; peer; peer = peer->next)
@@ -610,11 +614,18 @@ void barrier_stuck(struct coordinator *c, struct peer *peer, const struct protoc
 		peer->stuck = message->stuck.stuck;
 }
 
+/* Until then what a participant had that has gone may still become free. */
+static uint64_t room_of_gone_ns(const struct barrier *barrier)
+{
+	return barrier->gone_ns ? barrier->gone_ns + UNFIT_NS : 0;
+}
+
 /* When all who still work for room have been stuck for a while, no more room comes. Returns when to look again. */
 static uint64_t look_for_stuck(struct coordinator *c, uint64_t now_ns)
 {
 	struct barrier *barrier = &c->barrier;
 	bool all = true;
+	uint64_t until;
 
 	for (const struct peer *peer = c->peers; peer; peer = peer->next)
 		all &= !peer->asked_step || peer->stuck;
@@ -624,8 +635,10 @@ static uint64_t look_for_stuck(struct coordinator *c, uint64_t now_ns)
 	}
 	if (!barrier->stuck_since_ns)
 		barrier->stuck_since_ns = now_ns;
-	if (now_ns - barrier->stuck_since_ns < STUCK_NS)
-		return barrier->stuck_since_ns + STUCK_NS;
+	until = room_of_gone_ns(barrier);
+	until = barrier->stuck_since_ns + STUCK_NS > until ? barrier->stuck_since_ns + STUCK_NS : until;
+	if (now_ns < until)
+		return until;
 	barrier->told_room = true;
 	say_released(c);
 	return UINT64_MAX;
@@ -637,6 +650,7 @@ uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns)
 
 	for (;;) {
 		bool waits = false, releases = false;
+		uint64_t look = UINT64_MAX;
 
 		if (!barrier->active) {
 			drop_gone(c);
@@ -648,14 +662,18 @@ uint64_t barrier_tick(struct coordinator *c, uint64_t now_ns)
 			waits |= peer->asked_step;
 			releases |= peer->asked_release;
 		}
-		if (barrier->releasing && !releases && waits)
-			say_released(c);
+		if (barrier->releasing && !releases && waits) {
+			look = room_of_gone_ns(barrier);
+			if (now_ns >= look)
+				say_released(c), look = UINT64_MAX;
+		}
 		if (barrier->step == STEP_PAUSE) {
 			if (now_ns < barrier->pause_until_ns)
 				return barrier->pause_until_ns;
 		} else if (waits) {
-			const uint64_t look = look_for_stuck(c, now_ns);
+			const uint64_t stuck = look_for_stuck(c, now_ns);
 
+			look = stuck < look ? stuck : look;
 			if (now_ns < barrier->step_deadline_ns)
 				return look < barrier->step_deadline_ns ? look : barrier->step_deadline_ns;
 			give_up_late(c);

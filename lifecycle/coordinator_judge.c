@@ -176,13 +176,12 @@ static uint64_t slack_bytes(struct coordinator *c, uint64_t host_free)
 enum verdict judge(struct coordinator *c, char *text, size_t room)
 {
 	const uint64_t used = pool_used_bytes(c), cap = c->pool.cap_bytes;
-	uint64_t host_free = used < cap ? cap - used : 0, takes = 0, gives = 0, largest = 0;
+	uint64_t host_free = cap + c->pool.orphan_bytes, takes = 0, gives = 0, largest = 0;
 	const struct peer *most = NULL;
 	char who[128], bytes[16], left[16], all[16];
 
 	if (lacks_device(c, text, room))
 		return VERDICT_NO_DEVICE;
-	host_free += c->pool.orphan_bytes;
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		/* who takes no part lets go of what it keeps as well (coordinator_pool.c), and has said with its plan what that is */
 		if (!peer->dropped && peer->fd >= 0 && peer->joined)
@@ -195,6 +194,8 @@ enum verdict judge(struct coordinator *c, char *text, size_t room)
 		if (!most || peer->needs.host_takes_bytes > most->needs.host_takes_bytes)
 			most = peer;
 	}
+	/* more may be in use than the cap, as after a time without a coordinator */
+	host_free = host_free > used ? host_free - used : 0;
 	if (takes <= host_free)
 		return VERDICT_MOVE;
 	if (takes <= host_free + gives && slack_bytes(c, host_free) + UNIT_BYTES >= 2 * largest)

@@ -119,6 +119,14 @@ void peer_came_back(struct coordinator *c, struct peer *peer)
 			drop(c, before, has_ended(before));
 }
 
+bool peers_away_hold(const struct coordinator *c, const struct peer *but)
+{
+	for (const struct peer *peer = c->peers; peer; peer = peer->next)
+		if (peer != but && peer->away_since_ns && !peer->dropped && peer->host_bytes)
+			return true;
+	return false;
+}
+
 uint64_t peers_expire(struct coordinator *c, uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;

@@ -179,10 +179,10 @@ static bool try_take(struct coordinator *c, struct peer *client, uint64_t bytes,
 
 /* ---- what others keep ---- */
 
-/* Ask all others that have host bytes to let go of what they only keep: what it is they alone know. False: nobody is asked. */
+/* Ask all others that have host bytes to let go of what they only keep: what it is they alone know. False: nothing will come. */
 static bool recall(struct coordinator *c, const struct peer *client, uint64_t bytes)
 {
-	bool asked = false;
+	bool asked = peers_away_hold(c, client);
 
 	for (struct peer *peer = c->peers; peer; peer = peer->next) {
 		struct protocol_message message;
@@ -198,6 +198,12 @@ static bool recall(struct coordinator *c, const struct peer *client, uint64_t by
 		peer_send(c, peer, &message, -1, -1);
 	}
 	return asked;
+}
+
+void pool_trim(struct coordinator *c)
+{
+	if (!pool_make_room(c, 0, 0))
+		recall(c, NULL, pool_used_bytes(c) - c->pool.cap_bytes);
 }
 
 static bool try_wait(struct coordinator *c, const struct pool_wait *wait)
@@ -278,7 +284,7 @@ static void recalled(struct coordinator *c, struct peer *client)
 uint64_t pool_expire(struct coordinator *c, uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;
-	bool outstanding = false;
+	bool outstanding = peers_away_hold(c, NULL);
 
 	if (!c->pool.waits)
 		return next;
@@ -303,6 +309,7 @@ static bool leave(struct coordinator *c, struct peer *client, uint64_t bytes, ui
 		c->pool.orphan_bytes += bytes;
 		break;
 	}
+	pool_make_room(c, 0, 0);
 	return true;
 }
 

@@ -195,6 +195,7 @@ struct barrier {
 	uint32_t tries; /* of the hold */
 	uint64_t stuck_since_ns; /* all who still exchange are; 0: not all */
 	bool told_room;
+	uint64_t gone_ns; /* when a participant was last found gone, 0: never in this barrier; its device memory takes its time to be free */
 	bool active;
 	uint64_t id;
 	uint32_t to;
@@ -245,6 +246,8 @@ void peer_refuse(struct coordinator *c, struct peer *peer, const char *text);
 void peer_left(struct coordinator *c, struct peer *peer, bool process_ended);
 /* @peer says hello: what its process had before is what it says now. */
 void peer_came_back(struct coordinator *c, struct peer *peer);
+/* Is host memory counted for a process other than @but (may be NULL) that is away? It may be about to end, and then that is free. */
+bool peers_away_hold(const struct coordinator *c, const struct peer *but);
 /* Those that are away for too long are given up. Returns when to call again, UINT64_MAX: nobody is away. */
 uint64_t peers_expire(struct coordinator *c, uint64_t now_ns);
 /* The coordinator ends; they go on. */
@@ -342,6 +345,9 @@ void pool_client_gone(struct coordinator *c, struct peer *client, bool process_e
 uint64_t pool_expire(struct coordinator *c, uint64_t now_ns);
 /* Close kept extents until @bytes more would fit under the cap. */
 bool pool_make_room(struct coordinator *c, uint64_t bytes, uint64_t but_bytes);
+/* While the session had no coordinator each process kept to the cap for itself, and all together may be above it now: then what they
+ * only keep is recalled. */
+void pool_trim(struct coordinator *c);
 
 /* Rows of the coordinator's own trace (coordinator_trace.c); without one each costs a load. */
 void coordinator_trace_begin(struct coordinator *c, const char *folder, uint64_t ring_bytes);

@@ -1,14 +1,17 @@
 /* tests/cli/holder.c
  * A program that has device memory and does what it is told: `holder MIB...` makes an allocation of each size, fills it, says
  * "ready", and then takes words from the standard input, answering each with a line: "check" compares every byte, "alloc"
- * makes one more of 4 MiB, "fork" makes a child that outlives it, "close" closes every descriptor from 3 up and opens others
+ * makes one more of 4 MiB, "fork" makes a child that outlives it, "clone" one that no fork handler knows of, "close" closes every descriptor from 3 up and opens others
  * in their place, "files" says whether those others are as they were, "end" ends. It knows nothing of Sublet. */
 #include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cuda.h>
@@ -80,10 +83,10 @@ static const char *look_at_files(void)
 	return "as they were";
 }
 
-static const char *make_child(void)
+static const char *make_child(bool with_handlers)
 {
 	static char text[32];
-	pid_t child = fork();
+	pid_t child = with_handlers ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 
 	if (child == 0) {
 		fclose(stdin);
@@ -114,7 +117,9 @@ int main(int argc, char **argv)
 		else if (strcmp(word, "alloc") == 0)
 			allocate(4 << 20), puts("allocated");
 		else if (strcmp(word, "fork") == 0)
-			puts(make_child());
+			puts(make_child(true));
+		else if (strcmp(word, "clone") == 0)
+			puts(make_child(false));
 		else if (strcmp(word, "close") == 0)
 			puts(close_files());
 		else if (strcmp(word, "files") == 0)

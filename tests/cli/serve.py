@@ -6,6 +6,7 @@ import resource
 import signal
 import struct
 import subprocess
+import threading
 import time
 
 import harness
@@ -568,6 +569,17 @@ class Ledger(session.Case):
         self.eventually(lambda: self.given_pool() == (64, 64))
         self.assertEqual(self.given_answer(other, "TAKE", 64 * MIB)[0], 1)
 
+    def credit_waits_for_what_a_process_has_that_is_about_to_end(self):
+        """Its connection ends before it does, and until then its memory counts."""
+        one, other = self.given_client(), self.given_client()
+        self.given_made(one, 64 * MIB)
+        one.hang_up()
+        self.given_log_has("pid %d has left" % one.child.pid)
+        ends = threading.Timer(0.4, one.close)
+        ends.start()
+        self.assertEqual(self.given_answer(other, "CREDIT", 1000 * MIB), (1, "", []))
+        ends.join()
+
     def a_process_that_is_away_for_long_is_not_counted_and_its_extents_are_closed(self):
         one = self.given_client()
         before = len(os.listdir("/proc/%d/fd" % self.pid))
@@ -639,6 +651,17 @@ class Ledger(session.Case):
         more = self.given_client(host_bytes=900 * MIB)
         self.assertEqual(self.given_pool(), (1800, 0))
         self.assertEqual(self.given_answer(more, "CREDIT", 1)[0], 0)
+
+    def more_than_the_cap_from_before_is_recalled(self):
+        """Without a coordinator each process kept to the cap for itself."""
+        peers = [self.given_client(host_bytes=900 * MIB) for _ in range(2)]
+        for peer in peers:
+            peer.send(message("JOINED", struct.pack("<68s", b""), serial=0))
+        for peer in peers:
+            name, body, _ = peer.receive()
+            self.assertEqual((name, struct.unpack_from("<Q", body)[0] // MIB), ("RECALL", 776))
+        peers[0].send(amount("LEAVE", 776 * MIB, 1))
+        self.eventually(lambda: self.given_pool() == (1024, 0))
 
     def policy_comes_sealed_and_whole(self):
         peer = Peer(self.session)

@@ -23,6 +23,7 @@ folder=$(cd "$folder" && pwd)
 
 flags=(-g -O1 -std=gnu11 -D_GNU_SOURCE -I. -fno-sanitize-recover=all -fno-omit-frame-pointer)
 sources=(policy/*.c policy/source/*.c base/errors.c base/size.c base/words.c)
+[ "$target" = coordinator ] && sources+=(lifecycle/coordinator_{barrier,judge,ledger,pool,requests}.c lifecycle/protocol.c base/{log,text,process}.c)
 [ "$target" = protocol ] && sources=(lifecycle/protocol.c base/errors.c)
 [ "$target" = inventory ] && sources=(lifecycle/inventory.c base/errors.c)
 [ "$target" = trace ] && sources=(tools/trace_{file,merge,model,sums}.c base/{errors,list,map,text}.c)
