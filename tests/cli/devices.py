@@ -38,10 +38,9 @@ class Devices(phases.Case):
         first, second = self.given_maker("train", "1"), self.given_maker("train", "1")
         for rank in (first, second):
             self.given_said(rank, "load_weights")
-        # from the second time on: before it is not known who arrives there
-        for phase in ("train", "rollout"):
-            for rank in (first, second):
-                self.assertEqual(self.given_said(rank, "phase_" + phase), "0x0")
+        # from the second time on: before it is not known who arrives
+        for rank in (first, second):
+            self.assertEqual(self.given_said(rank, "phase_rollout"), "0x0")
         self.given_told(first, "phase_train")
         for _ in range(20):
             self.assertEqual((self.given_status()["phase"], self.given_where(first)), ("rollout", ["host"]))

@@ -42,10 +42,10 @@ class Double(ProcessPeer):
     def __init__(self, case, role=b"train", device=None):
         """@device: the UUID of the one it says it is on."""
         super().__init__(case.session)
-        self.devices = struct.pack("<II16s240x", 1, 0, device) if device else DEVICES
+        devices = struct.pack("<II16s240x", 1, 0, device) if device else DEVICES
         self.join(peer=CLIENT, role=role)
         self.send(message("JOINED", struct.pack("<68s", role), serial=0))
-        self.answers, self.asked, self.phases, self.needs = {}, [], [], NEEDS
+        self.answers, self.asked, self.phases, self.needs = {}, [], [], devices + NEEDS[len(DEVICES):]
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def start(self):
@@ -84,8 +84,7 @@ class Double(ProcessPeer):
             return
         error, moved, text = (3, 0, what.encode()) if isinstance(what, str) else (0, what, b"")
         served = struct.pack("<IIIIIIQQQQQQ256s", error, 1 if moved else 0, 0, 0, 0, 0, moved, 0, 0, 0, 1000, 1000, text)
-        needs = self.devices + self.needs[len(DEVICES):]
-        self.send(message("STEPPED", struct.pack("<II", STEPS.index(step), 0) + served + needs, serial=barrier))
+        self.send(message("STEPPED", struct.pack("<II", STEPS.index(step), 0) + served + self.needs, serial=barrier))
 
 
 class Case(session.Case):
