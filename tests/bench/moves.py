@@ -92,7 +92,7 @@ class Found:
         self.pairs = {"release": [], "back": [], "offload": [], "restore": []}  # rounds of (plain ns, ns in the process)
         self.wall, self.copy = {}, {}  # by what was done
         self.at_once = []
-        self.own_each, self.park, self.unpark, self.pin, self.first = [], [], [], [], []
+        self.own_each, self.own_bare, self.park, self.unpark, self.pin, self.first = [], [], [], [], [], []
         self.memory = []  # (verb, bytes, {who: (before, away, back)})
         self.checks, self.wrong = 0, []
 
@@ -195,6 +195,7 @@ class Round:
             self.found.add("release", own[1], away)
             self.found.add("back", own[0], back)
             self.found.own_each.append(own[2])
+            self.found.own_bare.append((own[3], own[4]))
         self.no_rest(True)
         for i in range(max(2, releases // 2)):
             own, _, back = self.release((self.number + i) % 2 == 0)
@@ -313,6 +314,13 @@ class Part:
                 ns_text(intervals.median(found.own_each)), "", "", "-", "shown",
             )
             self.bench.raw["residency, own calls with a set-access for each extent"] = found.own_each
+        if found.own_bare:
+            came, left = zip(*found.own_bare)
+            self.bench.row(
+                f"the same, the driver's own calls for memory that is not for RDMA, {len(came)}",
+                f"in {ns_text(intervals.median(came))}, out {ns_text(intervals.median(left))}", "", "", "-", "shown",
+            )
+            self.bench.raw["residency, own calls without RDMA"] = found.own_bare
         if found.at_once:
             own, moves = zip(*found.at_once)
             self.bench.row(

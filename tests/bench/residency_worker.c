@@ -9,9 +9,9 @@
  *   copies BYTES PIECE   all blocks of BYTES out to the pinned memory and in again, PIECE bytes a copy; answer: ns out, ns in
  *   out PIECE AT, in PIECE AT   what `copies` does, one way, begun when the monotonic clock shows AT ns, so that two processes begin
  *                        together; answer: the ns it shows at the begin and at the end
- *   own BYTES EXTENT     the driver's own calls for BYTES in extents, handles exportable as Sublet's are. Answer: ns of create and
- *                        map of each and one set-access of all; ns of unmap and release; ns in once more, with a set-access
- *                        for each extent
+ *   own BYTES EXTENT     the driver's own calls for BYTES in extents, with the properties that Sublet's have: exportable, and good for
+ *                        GPUDirect RDMA where the device can. Answer: ns of create and map of each and one set-access of all; ns of
+ *                        unmap and release; ns in once more, with a set-access for each extent; ns in and out without RDMA
  *   used 0 0             answer: bytes of the device that are not free
  *
  *   -DON_SIM   for the simulated driver: the two kernels are functions here */
@@ -23,7 +23,7 @@
 	X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemHostAlloc) X(cuMemsetD8) X(cuMemGetInfo) X(cuMemcpyDtoH)           \
 	X(cuMemcpyDtoHAsync) X(cuMemcpyHtoDAsync) X(cuStreamCreate) X(cuStreamSynchronize) X(cuLaunchKernel)           \
 	X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap)            \
-	X(cuMemSetAccess)
+	X(cuMemSetAccess) X(cuDeviceGetAttribute)
 /* clang-format on */
 
 DRIVER_TABLE(CALLS)
@@ -198,13 +198,21 @@ static void copy_in(unsigned long long piece, unsigned long long at_ns)
 
 static CUmemGenericAllocationHandle handles[EXTENTS_MAX];
 
-static uint64_t own_in(CUdeviceptr at, unsigned long long extent, unsigned long long extents, int access_each)
+static int can_rdma(void)
+{
+	int can = 0;
+
+	return DRV(cuDeviceGetAttribute)(&can, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0) == CUDA_SUCCESS && can;
+}
+
+static uint64_t own_in(CUdeviceptr at, unsigned long long extent, unsigned long long extents, int access_each, int rdma)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	uint64_t begin;
 
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.allocFlags.gpuDirectRDMACapable = rdma && can_rdma();
 	begin = now_ns();
 	for (unsigned long long i = 0; i < extents; i++) {
 		CHECK(DRV(cuMemCreate)(&handles[i], (size_t)extent, &prop, 0));
@@ -245,21 +253,26 @@ static void take_rest(void)
 static void own(unsigned long long bytes, unsigned long long extent)
 {
 	unsigned long long extents = extent ? bytes / extent : 0;
-	uint64_t in, out, in_each;
+	uint64_t in, out, in_each, in_bare, out_bare;
 	CUdeviceptr at;
 
 	if (!extents || extents > EXTENTS_MAX || extents * extent != bytes)
 		refuse("no whole number of extents, or too many");
 	CHECK(DRV(cuMemAddressReserve)(&at, (size_t)bytes, 0, 0, 0));
 	take_rest();
-	in = own_in(at, extent, extents, 0);
+	in = own_in(at, extent, extents, 0, 1);
 	take_rest();
 	out = own_out(at, extent, extents);
 	take_rest();
-	in_each = own_in(at, extent, extents, 1);
+	in_each = own_in(at, extent, extents, 1, 1);
 	own_out(at, extent, extents);
+	take_rest();
+	in_bare = own_in(at, extent, extents, 0, 0);
+	take_rest();
+	out_bare = own_out(at, extent, extents);
 	CHECK(DRV(cuMemAddressFree)(at, (size_t)bytes));
-	printf("%llu %llu %llu\n", (unsigned long long)in, (unsigned long long)out, (unsigned long long)in_each);
+	printf("%llu %llu %llu %llu %llu\n", (unsigned long long)in, (unsigned long long)out, (unsigned long long)in_each,
+		(unsigned long long)in_bare, (unsigned long long)out_bare);
 }
 
 static void used(unsigned long long unused, unsigned long long unused_too)
