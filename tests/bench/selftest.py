@@ -67,7 +67,7 @@ for line in sys.stdin:
         print(words[2])
     elif words[0] == "own":
         size = int(words[1]) / 2**30
-        print(int(280000 * size), int(720000 * size), int(290000 * size))
+        print(int(280000 * size), int(720000 * size), int(290000 * size), int(200000 * size), int(700000 * size))
     elif words[0] == "copies":
         print(295000000, 305000000)
     elif words[0] in ("out", "in"):
