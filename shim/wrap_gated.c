@@ -4,7 +4,9 @@
 #include "shim/gated.h"
 
 #define KERNEL_LAUNCH (f)
-#define KERNEL_LAUNCH_LIST (launchParamsList && numDevices ? launchParamsList->function : NULL)
+/* Its memory is the program's to be wrong about: it is looked into only where names of kernels matter. */
+#define KERNEL_LAUNCH_LIST                                                                                             \
+	(gate_kernels_matter(&shim_hot.lifecycle.gate) && launchParamsList && numDevices ? launchParamsList->function : NULL)
 #define KERNEL_LAUNCHES NULL
 #define KERNEL_COPY NULL
 #define KERNEL_SET NULL

@@ -160,10 +160,13 @@ class Ranges(session.Case):
 
     def range_that_was_open_before_the_join_is_seen_to_end(self):
         self.assertEqual(self.given_same("before", "init", "pop", "plain"),
-                         [("ended", "gen open before cuInit"), *pairs("gen ascii", "gen w\u00efde \U0001f600")])
+                         [("opened", "gen open before cuInit"), *pairs("gen over before cuInit"), ("ended", "gen open before cuInit"),
+                          *pairs("gen ascii", "gen w\u00efde \U0001f600")])
 
-    def process_that_never_initialises_the_driver_is_as_plain(self):
-        self.assertEqual(self.given_same("plain", "started", "domains", "registered", "threads", "copies", "fork"), [])
+    def process_that_never_initialises_the_driver_begins_phases_and_is_as_plain(self):
+        """Where a framework's phases live may be a process without a GPU."""
+        events = self.given_same("plain", "started", "domains", "registered", "threads", "copies", "fork")
+        self.assertEqual(events[:4], pairs("gen ascii", "gen w\u00efde \U0001f600"))
 
     def forked_child_begins_no_phase(self):
         self.assertEqual(self.given_same("init", "fork"), pairs("gen before the fork"))
@@ -202,7 +205,8 @@ class Ranges(session.Case):
     def library_that_is_loaded_by_the_variable_alone_harms_nobody(self):
         said, events = self.given_run("init", "plain", "domains", before=["env", "-u", "LD_PRELOAD"])
         self.assertEqual(said, self.given_plain("init", "plain", "domains"))
-        self.assertEqual(events, [])
+        # to its session it is one without a GPU: it has none of its memory in Sublet's hands
+        self.assertEqual(events[:4], pairs("gen ascii", "gen w\u00efde \U0001f600"))
 
     def given_python(self, program, env):
         """The phases that a program in Python begins."""
