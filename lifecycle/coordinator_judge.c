@@ -116,16 +116,23 @@ struct sums {
 
 static void sum_up(const struct coordinator *c, const unsigned char *uuid, struct sums *ret)
 {
-	*ret = (struct sums){.free_bytes = credits_room(c, uuid)};
+	uint64_t room = credits_room(c, uuid);
+	bool asked = false;
+
+	*ret = (struct sums){0};
 	for (const struct peer *peer = c->peers; peer; peer = peer->next) {
 		for (uint32_t i = 0; peer->in_barrier && i < peer->needs.devices.count; i++) {
 			const struct message_need *need = &peer->needs.need[i];
 
 			if (memcmp(peer->needs.devices.uuid[i], uuid, PROTOCOL_UUID_BYTES) != 0)
 				continue;
-			/* what one of them has cached counts as free for that one alone */
-			if (need->free_bytes && need->free_bytes < ret->free_bytes)
+			/* each has given back what it kept before it looked: who looked last has seen it all */
+			if (need->free_bytes > ret->free_bytes)
 				ret->free_bytes = need->free_bytes;
+			asked |= need->free_bytes > 0;
+			/* what the ledger was told last may be older by what is freed and not worth telling */
+			if (room != UINT64_MAX)
+				room -= need->used_bytes < room ? need->used_bytes : room;
 			ret->leaves_bytes += need->leaves_bytes;
 			ret->comes_bytes += need->comes_bytes;
 			if (need->comes_bytes > ret->most_bytes) {
@@ -134,6 +141,9 @@ static void sum_up(const struct coordinator *c, const unsigned char *uuid, struc
 			}
 		}
 	}
+	/* nobody could say: then the barrier tries */
+	if (!asked || ret->free_bytes > room)
+		ret->free_bytes = asked ? room : UINT64_MAX;
 }
 
 /* The first device that has not the room for what comes to it. */

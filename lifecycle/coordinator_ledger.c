@@ -106,7 +106,7 @@ uint64_t credits_room(const struct coordinator *c, const unsigned char *uuid)
 		if (memcmp(row->uuid, uuid, sizeof(row->uuid)) != 0 || limit == UINT64_MAX)
 			continue;
 		for (const struct device_share *share = row->shares; share; share = share->next)
-			used += share->peer ? share->used_bytes : 0;
+			used += share->peer && !share->peer->in_barrier ? share->used_bytes : 0;
 		return used < limit ? limit - used : 0;
 	}
 	return UINT64_MAX;

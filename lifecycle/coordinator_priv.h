@@ -313,7 +313,8 @@ enum verdict judge(struct coordinator *c, char *text, size_t room);
 
 /* ---- coordinator_ledger.c ---- */
 
-/* What the policy's capacity leaves of a device for managed memory, as far as processes have said; UINT64_MAX: it has none. */
+/* What the policy's capacity leaves of a device for managed memory of the processes in the barrier, by what the others said last; UINT64_MAX:
+ * it has none. */
 uint64_t credits_room(const struct coordinator *c, const unsigned char *uuid);
 /* Messages DEVICE_CREDIT and DEVICE_HAVE of a client. False with *reterr set: no client of ours sends that. */
 bool credits_message(struct coordinator *c, struct peer *client, const struct protocol_message *message, struct errinfo *reterr);

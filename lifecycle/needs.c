@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "lifecycle/answers.h"
 #include "lifecycle/lanes.h"
 #include "lifecycle/lifecycle.h"
@@ -75,15 +76,22 @@ static void add(const struct allocation *allocation, enum residency to, struct m
 	needs->largest_bytes = largest > needs->largest_bytes ? largest : needs->largest_bytes;
 }
 
-/* Also finds out what kind of host memory there is, which what is wanted depends on. */
+#define ROOM_NS 200000000ull /* the process is drained, so what was freed goes at once */
+
+/* Also finds out what kind of host memory there is, which what is wanted depends on. What is freed or kept here becomes the driver's
+ * before: another process may be the one that needs it. */
 static uint64_t free_bytes_of(struct lifecycle *lc, struct lanes *lanes, int device)
 {
+	struct reclaim_room room;
 	struct errinfo error;
 	size_t free_bytes = 0, total = 0;
 
 	if (lanes_open(lanes, device, &error) || !lanes_enter(lc, &lc->mover.lanes[device]))
 		return 0;
 	(void)host_pool_can_park(lc, device);
+	reclaim_room_begin(lc, &room);
+	room.deadline_ns = clock_now_ns() + ROOM_NS;
+	(void)reclaim_make_room(lc, device, UINT64_MAX, &room);
 	if (answer_device_memory(lc, &free_bytes, &total) != CUDA_SUCCESS)
 		free_bytes = 0;
 	lanes_leave(lc);
@@ -97,8 +105,10 @@ void needs_count(struct lifecycle *lc, const struct needs_wish *wish, bool asks_
 
 	memset(ret, 0, sizeof(*ret));
 	list(lc, &ret->devices, numbers);
-	for (uint32_t i = 0; asks_free && i < ret->devices.count; i++)
+	for (uint32_t i = 0; asks_free && i < ret->devices.count; i++) {
 		ret->need[i].free_bytes = free_bytes_of(lc, &lanes, numbers[i]);
+		ret->need[i].used_bytes = ledger_used_bytes(lc, numbers[i]);
+	}
 	lanes_close(&lanes);
 	ranked_lock(&lc->records.lock);
 	for (const struct allocation *allocation = lc->records.live; allocation; allocation = allocation->next) {

@@ -121,7 +121,8 @@ static bool needs_are_good(const struct message_needs *needs)
 
 	for (uint32_t i = 0; good && i < needs->devices.count; i++)
 		good = needs->need[i].free_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].leaves_bytes <= PROTOCOL_AMOUNT_MAX &&
-		       needs->need[i].discards_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].comes_bytes <= PROTOCOL_AMOUNT_MAX;
+		       needs->need[i].discards_bytes <= PROTOCOL_AMOUNT_MAX && needs->need[i].comes_bytes <= PROTOCOL_AMOUNT_MAX &&
+		       needs->need[i].used_bytes <= PROTOCOL_AMOUNT_MAX;
 	return good;
 }
 

@@ -196,6 +196,7 @@ struct message_need {
 	uint64_t leaves_bytes; /* of the process's memory there */
 	uint64_t discards_bytes; /* of these, without a copy */
 	uint64_t comes_bytes;
+	uint64_t used_bytes;   /* of the policy's capacity, by this process, when it was asked for what is free */
 };
 
 struct message_needs {

@@ -12,7 +12,7 @@ HEADER = struct.Struct("<IHHIIQ")
 CLIENT, CONTROL = 1, 2
 SERVED_HEAD, SERVED_TEXT = 72, 256  # struct message_served: bytes up to its text, and of that
 DEVICES = struct.pack("<264x")  # struct message_devices: none
-NEEDS = DEVICES + struct.pack("<544x")  # struct message_needs: of none
+NEEDS = DEVICES + struct.pack("<672x")  # struct message_needs: of none
 
 
 def _text_of_file(name):

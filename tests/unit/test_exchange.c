@@ -200,7 +200,7 @@ static void bytes_that_changed_meanwhile_do_not_come_back(void **state)
 static void *give_room(void *arg)
 {
 	clock_sleep_ns(50000000ull);
-	fixture_lc.config.host_pool_bytes = 16 * MIB;
+	__atomic_store_n(&fixture_lc.config.host_pool_bytes, 16 * MIB, __ATOMIC_RELAXED);
 	return NULL;
 }
 
