@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_room.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -261,7 +262,7 @@ static CUresult create_registered(struct lifecycle *lc, struct host_extent *exte
 	*ret_step = "memfd_create";
 	if (fd < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (ftruncate(fd, (off_t)extent->bytes) == 0)
+	if (file_extend(fd, extent->bytes) == 0)
 		pages = mmap(NULL, extent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (pages == MAP_FAILED) {
 		close(fd);

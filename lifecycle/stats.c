@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_room.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -103,7 +104,7 @@ static struct stats_page *create_shared(const char *dir)
 	}
 	/* Nobody else locks a file without a magic, so this does not wait; where it cannot be had, holds_lock says so. */
 	flock(fd, LOCK_EX | LOCK_NB);
-	error = posix_fallocate(fd, 0, sizeof(struct stats_page));
+	error = file_allocate(fd, sizeof(struct stats_page));
 	if (!error) {
 		page = map_page(fd);
 		error = errno;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_room.h"
 #include "base/process.h"
 #include "base/text.h"
 
@@ -105,7 +106,7 @@ static int make_file(const char *path, uint64_t bytes)
 
 	if (fd < 0)
 		return -1;
-	error = posix_fallocate(fd, 0, (off_t)bytes);
+	error = file_allocate(fd, bytes);
 	if (!error)
 		return fd;
 	close(fd);
@@ -124,6 +125,13 @@ static const char *remedy(int error)
 	default:
 		return "name a folder that this process may write to";
 	}
+}
+
+/* NULL: nothing is traced. Looked at once in each call, which then goes on with what it found: a signal handler in the middle of it may
+ * fork, and the child's trace_forget leaves the memory where it is for this. */
+static struct trace_header *header_of(const struct trace *trace)
+{
+	return __atomic_load_n(&trace->header, __ATOMIC_ACQUIRE);
 }
 
 enum sublet_err trace_open(struct trace *trace, const struct trace_config *config, struct errinfo *reterr)
@@ -169,8 +177,10 @@ enum sublet_err trace_open(struct trace *trace, const struct trace_config *confi
 
 void trace_end(struct trace *trace)
 {
-	if (trace_is_on(trace))
-		__atomic_store_n(&trace->header->ended, 1, __ATOMIC_RELEASE);
+	struct trace_header *header = header_of(trace);
+
+	if (header)
+		__atomic_store_n(&header->ended, 1, __ATOMIC_RELEASE);
 }
 
 void trace_close(struct trace *trace)
@@ -209,7 +219,7 @@ static uint32_t own_thread(void)
 
 void trace_put(struct trace *trace, enum trace_event event, const struct trace_row *row)
 {
-	struct trace_header *header = __atomic_load_n(&trace->header, __ATOMIC_ACQUIRE);
+	struct trace_header *header = header_of(trace);
 	struct trace_row *place;
 	uint64_t number, time_ns;
 	uint32_t phase, thread;
@@ -244,9 +254,9 @@ void trace_put(struct trace *trace, enum trace_event event, const struct trace_r
 
 /* ---- texts ---- */
 
-static uint32_t append_text(struct trace *trace, enum trace_text_kind kind, const char *text, uint32_t bytes)
+/* Caller holds the lock. */
+static uint32_t append_text(struct trace *trace, struct trace_header *header, enum trace_text_kind kind, const char *text, uint32_t bytes)
 {
-	struct trace_header *header = trace->header;
 	const struct trace_text head = {.bytes = bytes, .kind = kind};
 	const uint64_t room = (sizeof(head) + (uint64_t)bytes + 7) & ~7ull;
 	char *place;
@@ -264,25 +274,26 @@ static uint32_t append_text(struct trace *trace, enum trace_text_kind kind, cons
 
 uint32_t trace_text(struct trace *trace, enum trace_text_kind kind, const char *text, uint32_t bytes)
 {
+	struct trace_header *header = header_of(trace);
 	uint32_t number;
 
-	if (!trace_is_on(trace))
+	if (!header)
 		return TRACE_NO_TEXT;
 	ranked_lock(&trace->lock);
-	number = append_text(trace, kind, text, bytes);
+	number = append_text(trace, header, kind, text, bytes);
 	ranked_unlock(&trace->lock);
 	return number;
 }
 
 /* The number of the first of @count, all in a row; TRACE_NO_TEXT when not all went in. Caller holds the lock. */
-static uint32_t append_names(struct trace *trace, enum trace_text_kind kind, uint32_t count,
+static uint32_t append_names(struct trace *trace, struct trace_header *header, enum trace_text_kind kind, uint32_t count,
 	const char *(*name)(const void *arg, enum trace_text_kind kind, uint32_t number), const void *arg)
 {
 	uint32_t base = TRACE_NO_TEXT;
 
 	for (uint32_t i = 0; i < count; i++) {
 		const char *text = name(arg, kind, i);
-		uint32_t number = append_text(trace, kind, text, (uint32_t)strlen(text));
+		uint32_t number = append_text(trace, header, kind, text, (uint32_t)strlen(text));
 
 		if (number == TRACE_NO_TEXT)
 			return TRACE_NO_TEXT;
@@ -295,13 +306,14 @@ static uint32_t append_names(struct trace *trace, enum trace_text_kind kind, uin
 void trace_policy(struct trace *trace, uint32_t objects, uint32_t phases,
 	const char *(*name)(const void *arg, enum trace_text_kind kind, uint32_t number), const void *arg)
 {
+	struct trace_header *header = header_of(trace);
 	uint32_t object_base, phase_base;
 
-	if (!trace_is_on(trace))
+	if (!header)
 		return;
 	ranked_lock(&trace->lock);
-	object_base = append_names(trace, TRACE_TEXT_OBJECT, objects, name, arg);
-	phase_base = append_names(trace, TRACE_TEXT_PHASE, phases, name, arg);
+	object_base = append_names(trace, header, TRACE_TEXT_OBJECT, objects, name, arg);
+	phase_base = append_names(trace, header, TRACE_TEXT_PHASE, phases, name, arg);
 	__atomic_store_n(&trace->object_base, object_base, __ATOMIC_RELAXED);
 	__atomic_store_n(&trace->phase_base, phase_base, __ATOMIC_RELAXED);
 	ranked_unlock(&trace->lock);

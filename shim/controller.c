@@ -30,7 +30,7 @@ static bool begin(void)
 
 	log_init();
 	session = shim_session();
-	if (!session || !shim_register_fork())
+	if (!session)
 		return false;
 	config.thread_begins = shim_own_thread_begins;
 	config.triggers = &shim_triggers;
@@ -48,6 +48,11 @@ static void start(void)
 {
 	int expected = NO_CONTROLLER;
 
+	/* before the state says so: a child that is forked in the middle of it has nobody who ends it */
+	if (!shim_register_fork()) {
+		__atomic_store_n(&state, CONTROLLER_OVER, __ATOMIC_RELEASE);
+		return;
+	}
 	if (__atomic_compare_exchange_n(&state, &expected, CONTROLLER_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		const int error_before = errno;
 		int begun;
@@ -100,12 +105,15 @@ void shim_controller_fork_child(void)
 {
 	const int before = state;
 
-	if (before == NO_CONTROLLER || !controller)
+	/* over from the beginning, as there is no session */
+	if (before == NO_CONTROLLER || (before != CONTROLLER_STARTING && !controller))
 		return;
 	ranked_lock_fork_child();
-	client_forget(&controller->client);
+	if (controller)
+		client_forget(&controller->client);
 	controller = NULL; /* left, as another thread of the parent was perhaps in the middle of it */
-	state = before == CONTROLLER_STARTING ? CONTROLLER_OVER : NO_CONTROLLER;
+	/* A start on this very stack, which a signal handler has interrupted, goes on in the child: no second one beside it. */
+	state = before == CONTROLLER_STARTING && shim_depth ? CONTROLLER_OVER : NO_CONTROLLER;
 	triggers_forget(&shim_triggers);
 	triggers_expect_again(&shim_triggers);
 }

@@ -75,6 +75,11 @@ class Program:
     def push(self, name):
         self.nvtx.call(PUSH, ctypes.c_int, ctypes.c_char_p(name.encode()))
 
+    def begin_push(self, name):
+        """On another thread, which is in the middle of it."""
+        threading.Thread(target=self.push, args=(name,)).start()
+        time.sleep(0.2)
+
     def pop(self):
         self.nvtx.call(POP, ctypes.c_int)
 

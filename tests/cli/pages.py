@@ -3,6 +3,7 @@
 when somebody lays hands on them."""
 import os
 import re
+import resource
 import signal
 import stat
 import struct
@@ -202,6 +203,14 @@ class Owner(Pages):
         got = subprocess.run([harness.PAGE_WRITER], env=dict(self.env, SUBLET_SESSION="/no/such"), capture_output=True, text=True)
         self.assertEqual((got.returncode, got.stderr.count("\n")), (99, 1), got)
         self.assertIn("counters stay private: No such file or directory in session folder '/no/such'", got.stderr)
+
+    def limit_of_file_sizes_is_said_by_the_library_and_ends_nobody(self):
+        """The kernel's answer to a file past it is a signal, which nobody here handles."""
+        os.mkdir(self.session, 0o700)
+        got = subprocess.run([harness.PAGE_WRITER], env=dict(self.env, SUBLET_SESSION=self.session), capture_output=True, text=True,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
+        self.assertEqual((got.returncode, got.stderr.count("\n")), (99, 1), got)
+        self.assertIn("counters stay private: File too large", got.stderr)
 
     def given_sim_run(self, word, follow=True):
         got = self.given_run("--sim=1GiB", "--", harness.FORKER, word, follow=follow)

@@ -3,6 +3,7 @@
 not, and how each wait ends. The processes are Python programs on the simulated driver, one of them without a GPU."""
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -323,6 +324,19 @@ class WithoutGpu(Case):
         self.assertEqual(controller.say("fork_and push update"), "0")
         self.assertEqual(self.given_phase(), "update")
         self.assertEqual(controller.say("phase sync"), "0")
+
+    def child_that_is_forked_while_it_joins_is_one_of_its_own(self):
+        """By another thread than the one that joins, which is not in the child."""
+        coordinator = self.given_status()["coordinator"]
+        controller = self.given_controller()
+        os.kill(coordinator, signal.SIGSTOP)
+        try:
+            controller.say("begin_push train")
+            controller.tell("fork_and push update")
+        finally:
+            os.kill(coordinator, signal.SIGCONT)
+        self.assertEqual(controller.answer(), "0")
+        self.eventually(lambda: self.given_phase() == "update")
 
     def session_without_coordinator_costs_it_nothing(self):
         self.assertEqual(self.sublet("ctl", "stop").returncode, 0)

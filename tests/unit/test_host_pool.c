@@ -3,6 +3,7 @@
 #include "tests/unit/residency_harness.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct host_extent *taken(uint64_t bytes)
@@ -147,6 +148,26 @@ static void without_host_numa_offload_works_and_parking_is_refused(void **state)
 		assert_true(same_bytes(&block));
 	}
 	MOVED(RESIDENCY_HOST, NULL); /* and is freed there */
+}
+
+/* The signal that the kernel has for it would end this process. */
+static void limit_of_file_sizes_refuses_an_offload_and_sends_no_signal(void **state)
+{
+	struct block block = new_block(6 * MIB, 1);
+	struct rlimit old, small;
+	enum sublet_err err;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	small = (struct rlimit){MIB, old.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	err = move_to(RESIDENCY_HOST, NULL);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	assert_int_equal(err, SUBLET_ERR_NOMEM);
+	assert_int_equal(residency_of(&block), RESIDENCY_DEVICE);
+	assert_true(same_bytes(&block));
+	MOVED(RESIDENCY_HOST, NULL);
+	MOVED(RESIDENCY_DEVICE, NULL);
+	assert_true(same_bytes(&block));
 }
 
 /* ---- with a session ---- */
@@ -303,6 +324,7 @@ int main(void)
 		CASE(a_full_node_is_no_memory_and_leaves_everything),
 		CASE(filling_up_front_makes_what_a_first_offload_needs),
 		cmocka_unit_test_setup_teardown(without_host_numa_offload_works_and_parking_is_refused, setup_without_numa, teardown),
+		cmocka_unit_test_setup_teardown(limit_of_file_sizes_refuses_an_offload_and_sends_no_signal, setup_without_numa, teardown),
 		CASE(a_session_gives_credit_and_is_told_of_each_extent),
 		CASE(a_create_that_fails_returns_its_credit),
 		CASE(an_extent_that_another_process_let_go_of_is_taken_over),

@@ -29,6 +29,7 @@
 
 enum { ROWS = TRACE_ROWS_LEAST };
 static char folder[64];
+static pid_t forked;
 
 static int make_folder(void **state)
 {
@@ -283,15 +284,14 @@ static void killed_writer_leaves_a_trace_that_can_be_read(void **state)
 	}
 }
 
-static void full_folder_turns_tracing_off_with_the_remedy(void **state)
+static void limit_of_file_sizes_turns_tracing_off_with_the_remedy_and_no_signal(void **state)
 {
 	const struct trace_config config = {.folder = folder, .writer = TRACE_WRITER_PROCESS, .ring_bytes = 1 << 20};
 	struct rlimit old, small = {4096, 4096};
 	struct trace trace;
 	struct errinfo error = {0};
 
-	/* stands for a full file system: room cannot be had */
-	signal(SIGXFSZ, SIG_IGN);
+	/* stands for a full file system: room cannot be had. The signal that the kernel has for it would end this process. */
 	getrlimit(RLIMIT_FSIZE, &old);
 	small.rlim_max = old.rlim_max;
 	setrlimit(RLIMIT_FSIZE, &small);
@@ -314,6 +314,42 @@ static void missing_folder_says_what_to_do(void **state)
 
 	assert_int_equal(trace_open(&trace, &config, &error), SUBLET_ERR_SYSTEM);
 	assert_non_null(strstr(error.text, "sublet run --trace"));
+	trace_close(&trace);
+}
+
+/* A signal handler forks while the texts of a policy are written; its child comes back into the middle of that. */
+static const char *forking_name(const void *arg, enum trace_text_kind kind, uint32_t number)
+{
+	struct trace *trace = *(struct trace *const *)arg;
+
+	if (kind == TRACE_TEXT_OBJECT && number == 1) {
+		forked = fork();
+		if (forked == 0) {
+			ranked_lock_fork_child();
+			trace_forget(trace);
+		}
+	}
+	return "name";
+}
+
+static void child_forked_in_the_middle_of_texts_goes_on_and_leaves_the_file_alone(void **state)
+{
+	struct trace trace, *pointer = &trace;
+	struct trace_file file;
+	int status;
+
+	open_trace(&trace, ROWS);
+	trace_policy(&trace, 3, 2, forking_name, &pointer);
+	if (forked == 0) {
+		trace_end(&trace);
+		_exit(trace_text(&trace, TRACE_TEXT_ROLE, "x", 1) == TRACE_NO_TEXT ? 0 : 1);
+	}
+	assert_int_equal(waitpid(forked, &status, 0), forked);
+	assert_int_equal(status, 0);
+	open_file(&file);
+	assert_int_equal(file.header.texts_count, 5);
+	assert_false(file.header.ended);
+	trace_file_close(&file);
 	trace_close(&trace);
 }
 
@@ -503,8 +539,9 @@ int main(void)
 		CASE(unfinished_and_mixed_rows_are_counted_and_left_out),
 		CASE(follower_waits_for_a_row_that_is_being_written),
 		CASE(killed_writer_leaves_a_trace_that_can_be_read),
-		CASE(full_folder_turns_tracing_off_with_the_remedy),
+		CASE(limit_of_file_sizes_turns_tracing_off_with_the_remedy_and_no_signal),
 		CASE(missing_folder_says_what_to_do),
+		CASE(child_forked_in_the_middle_of_texts_goes_on_and_leaves_the_file_alone),
 		CASE(forked_child_writes_nothing_into_the_parents_file),
 		CASE(foreign_newer_and_damaged_headers_are_refused_with_the_reason),
 		CASE(file_cut_short_gives_the_rows_that_are_left),
